@@ -26,6 +26,7 @@ from ._plan import Plan
 
 NAME = "index.sqlite"
 SAVED = "saved"  # the fact that this index is a save's, and that files which it does not list are of no use
+HALF_LOADED = "half_loaded"  # the fact that staged files still have to be renamed
 SAVING = NAME + ".saving"  # a file that is there while a first save has no index yet
 VERSIONS = ("1", "2")  # the second: there are, or were, files with compressed fields
 _KINDS = {"i": "INTEGER", "u": "INTEGER", "S": "TEXT"}
@@ -46,7 +47,7 @@ _SCHEMA = {text.strip() for text in _TABLES.split(";") if text.strip()}
 _LONGEST = 1 << 20  # bytes of one value in the database
 _LARGEST = 1 << 32  # bytes of an index that is copied
 _JOURNAL_PAGES = 64  # of 4 KiB, after which SQLite begins the journal anew
-_ATTEMPTS = 100  # to read what another process changes meanwhile
+ATTEMPTS = 100  # to read what another process changes meanwhile
 _REMEDY = (
     "`relive salvage` copies what is sound; opening the directory without this file makes it again from the others"
 )
@@ -152,11 +153,11 @@ def read(folder: str) -> tuple[Table, dict[str, str]]:
     if not os.path.lexists(path):
         raise StorageError(message("an index", "none", path))
     with _named(path):
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             before = _signature(path)
             try:
                 found = _read(path)
-            except (sqlite3.Error, ValueError, OSError):
+            except Exception:  # half of what another process writes may look like anything
                 if _signature(path) == before:
                     raise
             else:
@@ -190,6 +191,7 @@ def _read(path: str) -> tuple[Table, dict[str, str]]:
         copy = os.path.join(aside, NAME)
         size = sum(_copied(path + end, copy + end) for end in ("", *journals))
         with contextlib.closing(sqlite3.connect(copy)) as db:
+            db.execute("PRAGMA synchronous = OFF")  # nobody needs the copy after a loss of power
             return _parsed(db, path, size)
 
 
@@ -230,11 +232,10 @@ def _check_files(path: str, most_names: float = math.inf) -> None:
             found = os.lstat(path + end)
             if not stat.S_ISREG(found.st_mode) or found.st_nlink > most_names:
                 raise ValueError(f"`{os.path.basename(path)}{end}` is not a regular file, or it has two names")
-    if os.path.lexists(path + "-journal"):
-        with open(path + "-journal", "rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - len(_MULTI_FILE_JOURNAL), 0))
-            if file.read() == _MULTI_FILE_JOURNAL:
-                raise ValueError("the journal spans several databases")
+    with contextlib.suppress(FileNotFoundError), open(path + "-journal", "rb") as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - len(_MULTI_FILE_JOURNAL), 0))
+        if file.read() == _MULTI_FILE_JOURNAL:
+            raise ValueError("the journal spans several databases")
 
 
 def _check_schema(db: sqlite3.Connection) -> bool:

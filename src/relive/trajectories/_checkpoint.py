@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._base.memory import Arena
 from .._disk.files import Folder
-from ..errors import StorageError, message
+from ..errors import StorageError, event, message
 from ._block import file_of
-from ._catalog import NAME, SAVED, SAVING, Catalog, read
+from ._catalog import ATTEMPTS, HALF_LOADED, NAME, SAVED, SAVING, Catalog, read
 from ._draws import restored
 from ._entry import Entry, file_name
 from ._index import Table
 from ._source import SafetensorsSource
 from ._store import Stored
 from .formats import Checkpoints, Format, Loaded, Written
+
+_PATIENCE = 8  # times that a directory is looked at until all of its files are there
+_PAUSE = 0.01  # seconds, while another process renames files
 
 
 def _holds(path: str) -> bool:
@@ -26,14 +30,35 @@ def _holds(path: str) -> bool:
 
 def _opened(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: bool, complete: bool) -> Loaded:
     del allow_pickle  # there are none
-    table, facts = read(folder.path)
+    table, facts = _settled(folder, share, complete)
     draws = restored(facts["draws"], folder.path) if "draws" in facts else None
-    table, sizes = table.share(*share), folder.sizes()
-    for entry in table.take(~table.intact(sizes)) if complete else ():
-        name = file_name(entry.id)
-        got = f"{sizes.get(name, 'no file')}"
-        raise StorageError(message(f"a file of {entry.bytes} bytes", got, f"{folder.path}/{name}"))
     return Loaded(SafetensorsSource(folder, arena), table, draws)
+
+
+def _settled(folder: Folder, share: tuple[int, int], complete: bool) -> tuple[Table, dict[str, str]]:
+    """A share of a directory's trajectories, and the facts of its index, once no load renames files there.
+
+    Another process may remove trajectories meanwhile, entries before files: a file that is missing is damage only if an
+    index that is read later lists it still. Otherwise the later index counts; after many that do, what is left of one.
+    """
+    table, facts = read(folder.path)
+    for attempt in range(ATTEMPTS):
+        half_loaded, wanted = facts.get(HALF_LOADED) == "1", table.share(*share)
+        sizes = folder.sizes() if complete else {}
+        intact = wanted.intact(sizes) | (not complete)
+        if not half_loaded and (intact.all() or (attempt >= _PATIENCE and intact.any())):
+            return wanted.take(intact), facts
+        time.sleep(_PAUSE if half_loaded else 0)
+        table, facts = read(folder.path)
+        listed = {*table.known}
+        for entry in () if half_loaded else wanted.take(~intact):
+            if (entry.id, entry.checksum) in listed:
+                name = file_name(entry.id)
+                got = f"{sizes.get(name, 'no file')}"
+                raise StorageError(message(f"a file of {entry.bytes} bytes", got, f"{folder.path}/{name}"))
+    if complete:
+        raise StorageError(event("Another process keeps changing it, or was killed during a load", folder.path))
+    return table.share(*share), facts
 
 
 def write(

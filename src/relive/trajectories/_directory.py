@@ -17,17 +17,16 @@ from .._disk.files import TEMPORARY, Folder
 from .._disk.kinds import TRAJECTORIES, check_kind
 from ..errors import StorageError, event, message
 from ._block import entry_of, file_of
-from ._catalog import NAME, SAVED, SAVING, Catalog, read
+from ._catalog import HALF_LOADED, NAME, SAVED, SAVING, Catalog, read
 from ._checkpoint import OWN
 from ._draws import Draws
 from ._entry import MOST_ID, Entry, file_name, id_of
 from ._index import Table
 from ._source import SafetensorsSource, Source
 from ._store import Store, Stored
-from ._writer import Writer
+from ._writer import Writer, lock
 from .formats import Format, check_format, checkpoints_of, opened
 
-HALF_LOADED = "half_loaded"  # the fact that staged files still have to be renamed
 _STAGED = TEMPORARY + "loaded-"  # in front of the names of staged files
 
 
@@ -46,7 +45,7 @@ def open_directory(store: Store, path: str, queue_bytes: int) -> tuple[Writer, s
         undo.callback(folder.close)
         check_kind(folder, TRAJECTORIES)
         check_format(folder, OWN, "load it with `load_checkpoint`, or convert it with `relive.trajectories.convert`")
-        folder.lock("close the buffer that writes to it, or load the directory with `load_checkpoint`")
+        lock(folder, "close the buffer that writes to it, or load the directory with `load_checkpoint`")
         # A previous process may have died before its last writes were synced.
         folder.sync(NAME + "-wal")
         started = folder.size(SAVING) is not None  # a save began in what was no directory of relive's
@@ -116,7 +115,7 @@ def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draw
             if writer is not None and os.path.samefile(target.path, writer.folder.path):
                 writer.catalog.add((), {"draws": state})
                 return
-            target.lock("close the buffer that writes to it, or save to another directory")
+            lock(target, "close the buffer that writes to it, or save to another directory")
         trajectories = zip(snapshot.table.ids, snapshot, strict=True)
         checkpoints_of(layout, target.path).write(target, trajectories, counter, state, lambda done: None)
 

@@ -77,6 +77,12 @@ class Table:
         return ids
 
     @property
+    def known(self) -> list[tuple[int, int]]:
+        """The id and the checksum of each trajectory, in order: no two have both."""
+        known: list[tuple[int, int]] = self.records[["id", "checksum"]].tolist()
+        return known
+
+    @property
     def rows(self) -> Int64:
         """Chunk-steps of each trajectory."""
         product: Int64 = self.records["length"].astype(np.int64) * self.records["width"]

@@ -7,7 +7,7 @@ import threading
 
 from ..errors import ArgumentError, ReliveError, StorageError, event, message
 from ._store import Store
-from ._writer import Writer
+from ._writer import CLOSING, Writer
 
 _NAME = "TrajectoryReplayBuffer"
 
@@ -65,7 +65,10 @@ class Lifetime:
         if os.getpid() != self._process or not wait:
             self.closed = True
             if os.getpid() == self._process:
-                threading.Thread(target=self.close, args=(True,), name="relive-closing").start()
+                thread = threading.Thread(target=self._close_later, name="relive-closing")
+                if self._writer is not None:
+                    CLOSING[thread] = self._writer.folder.path
+                thread.start()
             return
         with self._closing:
             if self._ended:
@@ -79,3 +82,9 @@ class Lifetime:
                 raise
             (self._writer or self._store).close()
             self._ended = True
+
+    def _close_later(self) -> None:
+        try:
+            self.close(True)
+        finally:
+            CLOSING.pop(threading.current_thread(), None)

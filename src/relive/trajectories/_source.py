@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import os
 import weakref
 import zlib
 from collections.abc import Mapping, Sequence
@@ -145,7 +144,6 @@ class SafetensorsSource:
 
     def __init__(self, folder: Folder, arena: Arena | None = None) -> None:
         self.folder, self._arena, self._number = folder, arena or Arena(), next(_NUMBERS)
-        self._forgotten = 0  # how often a file was closed, most of them since they are deleted
         self._kernels: Any = kernels.active()
         self._checked: list[Layout] = []
         weakref.finalize(self, _open_files.forget_all, self._number).atexit = False
@@ -192,7 +190,6 @@ class SafetensorsSource:
 
     def forget(self, id_: int | None = None) -> None:
         """Close a trajectory's file if it is kept open, so that deleting it frees its space; None: all files."""
-        self._forgotten += 1
         if id_ is None:
             _open_files.forget_all(self._number)
         else:
@@ -216,7 +213,7 @@ class SafetensorsSource:
 
     def _read_some(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
         """Read from files all of which are open meanwhile."""
-        known, forgotten = wanted.table.records[["id", "checksum"]].tolist(), self._forgotten
+        known = wanted.table.known
         files: list[_open_files.OpenFile] = []
         try:
             new = [self._open(wanted.table, k, id_, checksum, files) for k, (id_, checksum) in enumerate(known)]
@@ -233,8 +230,6 @@ class SafetensorsSource:
                 if kept.checksum == file.checksum:
                     kept.draws, kept.narrow = max(kept.draws, file.draws), kept.narrow or file.narrow
                 let_go(file.fd)
-            elif self._forgotten != forgotten and not os.fstat(file.fd).st_nlink:  # deleted meanwhile
-                _open_files.forget((self._number, id_))
         _open_files.shrink(kept_open())
 
     def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[_open_files.OpenFile]) -> bool:

@@ -96,6 +96,7 @@ class Store:
         self._alike: set[int] = set()  # layouts with these fields
         self.removals = 0
         self._saves, self._doomed = 0, list[int]()  # saves that go on, and what is deleted when they are over
+        self._reads: dict[object, list[int]] = {}  # reads that go on, and what was removed meanwhile
 
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:
@@ -123,6 +124,21 @@ class Store:
         """
         with self.settled():
             return self.removals != removals
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let reads inside the block put back no file for good that is removed meanwhile. Needs no lock."""
+        key, removed = object(), list[int]()
+        with self.lock:
+            self._reads[key] = removed
+        try:
+            yield
+        finally:
+            with self.lock:
+                del self._reads[key]
+                if self.source is not None:
+                    for id_ in removed:
+                        self.source.forget(id_)
 
     def close(self) -> None:
         """Close the directory."""
@@ -220,6 +236,8 @@ class Store:
         for id_ in files:
             if self.source is not None:
                 self.source.forget(id_)
+        for removed in self._reads.values():
+            removed.extend(files)
         self.index.remove_oldest(count)
         if not len(self.index):
             self.columns, self._alike = None, set()
@@ -271,7 +289,6 @@ class Store:
         for id_ in ids:
             source.forget(id_)  # Windows deletes no open file
             source.folder.discard(file_name(id_))
-            source.forget(id_)  # a draw may have put it back meanwhile
 
 
 class Stored(NamedTuple):

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from .._disk.files import TEMPORARY, at_once
+from .._disk.files import TEMPORARY, Folder, at_once
 from ..errors import StorageError, event
 from ._block import Block, file_of
 from ._catalog import Catalog
@@ -23,6 +23,20 @@ _MOST_WAITING = 1 << 14  # small trajectories take more memory than their arrays
 _THREADS = ("relive-trajectories", "relive-sync")  # of a writer, and of `Folder.stage`
 _TOGETHER = 2  # threads of a writer
 _APART = 4 << 20  # bytes that have to wait before a second thread writes, too: small files are better written at once
+CLOSING: dict[threading.Thread, str] = {}  # threads that close a directory, whose callers did not wait
+
+
+def lock(folder: Folder, remedy: str) -> None:
+    """Become the only writer of a directory, once no buffer of this process closes it; `remedy`: if there is another.
+
+    Raises:
+        StorageError: There is.
+    """
+    for thread, path in list(CLOSING.items()):
+        with contextlib.suppress(OSError, RuntimeError):  # it is gone, or has not begun
+            if os.path.samefile(path, folder.path):
+                thread.join()
+    folder.lock(remedy)
 
 
 class Writer:
@@ -64,14 +78,20 @@ class Writer:
         for thread in self._threads:
             thread.start()
 
-    def put(self, block: Block) -> None:
-        """Queue a trajectory; waits while the queue is full, unless the last write failed."""
+    def wait(self, nbytes: int) -> None:
+        """Wait while the queue is too full for a trajectory of so many bytes, unless the last write failed."""
         with self._change:
             while self._error is None and self._queue:
-                if self._bytes + block.nbytes <= self._limit and len(self._queue) < _MOST_WAITING:
+                if self._bytes + nbytes <= self._limit and len(self._queue) < _MOST_WAITING:
                     break
                 self._change.wait()
-            # Queued even after an error: the buffer has it already, and the next call raises the error.
+
+    def put(self, block: Block) -> None:
+        """Queue a trajectory, also after an error, which the next call raises.
+
+        The caller holds the store's lock since the store has it: what it replaces goes no earlier than it is durable.
+        """
+        with self._change:
             self._queue.append(block)
             self._puts += 1
             self._bytes += block.nbytes

@@ -19,7 +19,7 @@ from .._base.narrow import named, to_torch
 from .._base.nests import mapped, nested
 from .._buffer.arguments import generator
 from ..batch import Batch
-from ..errors import ArgumentError, ReliveWarning, StorageError, message
+from ..errors import ArgumentError, CorruptionError, ReliveWarning, StorageError, message
 from . import _arguments, _directory
 from ._block import packed
 from ._drawing import Infos, draw
@@ -261,11 +261,13 @@ class TrajectoryReplayBuffer:
             self._followed = None  # what is added here is in no other directory
             for trajectory in new:
                 block = packed(trajectory, store.arena, store.counter, compress=store.compress)
+                if writer is not None:
+                    writer.wait(block.nbytes)
                 with store.lock:
                     store.add(block)
                     removed = store.trim()
-                if writer is not None:
-                    writer.put(block)
+                    if writer is not None:
+                        writer.put(block)
                 self._remove(removed)  # after the new trajectory was queued for writing
 
     def sample(self, num_chunks: int, *, metadata: bool = False, **rules: Any) -> Any:
@@ -473,10 +475,13 @@ class TrajectoryReplayBuffer:
         for attempt in itertools.count():
             removals = self._store.removals
             try:
-                return read()
+                with self._store.reading():
+                    return read()
             except StorageError as error:
-                gone = isinstance(error.__cause__, FileNotFoundError)
-                if attempt == _ATTEMPTS or not (self._store.removed_since(removals) or (gone and self.refresh())):
+                # The file is not there, or another trajectory's since the writer has loaded a checkpoint.
+                gone = isinstance(error.__cause__, FileNotFoundError) or isinstance(error, CorruptionError)
+                again = self._store.removed_since(removals) or (gone and self.refresh())
+                if attempt == _ATTEMPTS or not (again or self._store.removed_since(removals)):  # another thread's look
                     raise
         raise AssertionError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -93,8 +94,12 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     (16, ('float64', '(T, B, 3)'), True)
     """
     with closing(Folder(path)) as folder:
-        sizes = folder.sizes()
         table, names, others = _described(folder, fields=True)
+        sizes = folder.sizes()
+        missing, unknown = _strange(table, names, others, sizes)
+        if missing or unknown:  # only for a moment, perhaps, while another process adds and removes
+            again = _strange(*_described(folder, fields=False), folder.sizes())
+            missing, unknown = missing & again[0], unknown & again[1]
     records = table.records
     lengths, widths = (records[name] if len(table) else np.zeros(1, np.int32) for name in ("length", "width"))
     fields = {
@@ -115,10 +120,19 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
         widths=(int(widths.min()), int(widths.max())),
         oldest=table.ids[0] if names else None,
         newest=table.ids[-1] if names else None,
-        missing=tuple(name for name, size in zip(names, records["bytes"], strict=True) if sizes.get(name) != size),
+        missing=tuple(name for name in names if name in missing),
         unfinished=tuple(sorted(name for name in sizes if name.startswith(TEMPORARY))),
-        unknown=tuple(sorted({name for name in sizes if name.startswith("trajectory_")} - {*names, *others})),
+        unknown=tuple(sorted(unknown)),
     )
+
+
+def _strange(
+    table: Table, names: Sequence[str], others: Sequence[str], sizes: Mapping[str, int]
+) -> tuple[set[str], set[str]]:
+    """Files of the index that are missing or have another size, and files of trajectories that it does not list."""
+    expected = zip(names, table.records["bytes"].tolist(), strict=True)
+    missing = {name for name, size in expected if sizes.get(name) != size}
+    return missing, {name for name in sizes if name.startswith("trajectory_")} - {*names, *others}
 
 
 def _examined(folder: Folder) -> Examined | None:
@@ -228,11 +242,14 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     with closing(Folder(path)) as folder:
         examined = _examined(folder)
         if examined is not None:
-            return examined.verify(folder, progress)
-        table, _ = read(folder.path)
-        source = SafetensorsSource(folder)
-        checks = [Check(file_name(entry.id), partial(_read, source, entry)) for entry in table]
-        return [*checking.failures(checks, progress)]
+            found = examined.verify(folder, progress)
+        else:
+            table, _ = read(folder.path)
+            source = SafetensorsSource(folder)
+            checks = [Check(file_name(entry.id), partial(_read, source, entry)) for entry in table]
+            found = [*checking.failures(checks, progress)]
+        listed = {*_described(folder, fields=False)[1]} if found else set()
+        return [each for each in found if each[0] in listed]  # others were removed meanwhile
 
 
 def salvage(

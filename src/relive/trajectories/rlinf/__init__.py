@@ -6,6 +6,8 @@ from ..._base.forks import importing
 from ..._base.memory import Arena
 from ..._disk.checking import Progress
 from ..._disk.files import Folder
+from ...errors import StorageError
+from .._catalog import ATTEMPTS
 from .._index import Table
 from ..formats import Checkpoints, Examined, Format, Loaded
 from ._listing import INDEXES
@@ -19,7 +21,13 @@ def _holds(path: str) -> bool:
 
 def _opened(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: bool, complete: bool) -> Loaded:
     del complete  # RLinf's own checkpoints list files that they do not have
-    return Loaded(*opened(folder, arena, share, allow_pickle))
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return Loaded(*opened(folder, arena, share, allow_pickle))
+        except StorageError as error:  # the first file may just have been removed by another process
+            if not (left and isinstance(error.__cause__, FileNotFoundError)):
+                raise
+    raise AssertionError
 
 
 # What starts processes is imported when one is started: a buffer needs none.

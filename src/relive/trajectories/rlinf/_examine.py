@@ -44,7 +44,7 @@ def verified(folder: Folder, progress: Progress | None) -> list[tuple[str, str]]
         ArgumentError: The files are `pkl`, which have no checksums.
         StorageError: The index is missing or damaged.
     """
-    entries = present(_listed(folder), folder)
+    _, entries = present(lambda: _listed(folder), folder)
     expected: Sequence[Column] | None = None
     with contextlib.closing(_layouts(folder, entries)) as layouts:
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, NamedTuple
 
 from ..._disk.files import Folder, read_at, size_of
 from ..._disk.json_files import json_in
-from ...errors import CorruptionError, event
+from ...errors import CorruptionError, StorageError, event
+from .._catalog import ATTEMPTS
 from .._entry import Entry
 from .._layout import Layout
 
@@ -41,12 +43,38 @@ class Listing(NamedTuple):
 
 
 def listing(folder: Folder) -> Listing:
-    """Read the metadata and the index of a directory.
+    """Read the metadata and the index of a directory, as they are between two saves of another process.
 
     Raises:
         CorruptionError: They are damaged.
-        StorageError: They are missing.
+        StorageError: They are missing, or another process keeps changing them.
     """
+    for _ in range(ATTEMPTS):
+        before = _signature(folder)
+        try:
+            found = _read(folder)
+        except StorageError:
+            if _signature(folder) == before:
+                raise
+        else:
+            if _signature(folder) == before:
+                return found
+    raise StorageError(event("Another process keeps changing the index", folder.path))
+
+
+def _signature(folder: Folder) -> list[tuple[int, int, int] | None]:
+    """What changes when another process changes what is read."""
+    found: list[tuple[int, int, int] | None] = []
+    for name in (METADATA, GENERATOR, *INDEXES):
+        try:
+            status = os.stat(f"{folder.path}/{name}")
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        except OSError:
+            found.append(None)
+    return found
+
+
+def _read(folder: Folder) -> Listing:
     sizes = folder.sizes()
     index = next((name for name in INDEXES if name in sizes), INDEX)
     at = f"{folder.path}/{METADATA}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 from ..._base.memory import Arena
 from ..._disk.files import Folder
@@ -25,12 +26,17 @@ def opened(
         StorageError: The directory is damaged, or has none of its files.
         SchemaError: The first file has no fields that can be read.
     """
-    found = listing(folder)
-    if found.kind != "pt" and not allow_pickle:
-        wanted, remedy = "files in the format `pt`", "pass `allow_pickle=True`, or `--allow-pickle`, to read them"
-        raise ArgumentError(message(wanted, f"`{found.kind}` without `allow_pickle`", folder.path, remedy))
+
+    def listed() -> Listing:
+        found = listing(folder)
+        if found.kind != "pt" and not allow_pickle:
+            wanted, remedy = "files in the format `pt`", "pass `allow_pickle=True`, or `--allow-pickle`, to read them"
+            raise ArgumentError(message(wanted, f"`{found.kind}` without `allow_pickle`", folder.path, remedy))
+        return found
+
+    found, entries = present(listed, folder)
     draws = _draws(found, folder.path)
-    table = Table.of(present(found, folder)).share(*share)
+    table = Table.of(entries).share(*share)
     source = RLinfSource(folder, arena, found.kind)
     if len(table):
         # Assume the first file's fields for all: reading a file with other fields is refused.
@@ -44,18 +50,26 @@ def opened(
     return source, table, draws
 
 
-def present(found: Listing, folder: Folder) -> list[Entry]:
-    """The trajectories whose files exist: RLinf's checkpoints list some that they do not contain."""
-    sizes = folder.sizes()
-    named = [(entry, sizes.get(name_of(entry, found.kind))) for entry in found.entries]
-    present = [entry._replace(bytes=size) for entry, size in named if size is not None]
+def present(listed: Callable[[], Listing], folder: Folder) -> tuple[Listing, list[Entry]]:
+    """What `listed` says of a directory, and the trajectories whose files exist.
+
+    RLinf's checkpoints list some that they do not contain; where another process saves, the next index does not.
+    """
+    found, before = listed(), None
+    while True:
+        sizes = folder.sizes()
+        named = [(entry, sizes.get(name_of(entry, found.kind))) for entry in found.entries]
+        present = [entry._replace(bytes=size) for entry, size in named if size is not None]
+        if len(present) == len(named) or found == before:
+            break
+        before, found = found, listed()
     if len(present) < len(named):
         wanted = f"the files of {len(named)} trajectories"
         if not present:
             raise StorageError(message(wanted, "none", folder.path))
         text = message(wanted, f"{len(present)}", folder.path, "trajectories without a file are left out")
         warnings.warn(text, ReliveWarning, stacklevel=3)
-    return present
+    return found, present
 
 
 def _draws(found: Listing, path: str) -> Draws | None:

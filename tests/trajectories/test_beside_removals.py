@@ -1,0 +1,371 @@
+"""Draws, loads and looks at a directory whose writer removes old trajectories: what goes meanwhile is no damage."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from depth import LONG, eventually
+
+import relive
+from relive._disk.files import Folder
+from relive.errors import StorageError
+from relive.trajectories import Prefetch, TrajectoryReplayBuffer, _catalog, _open_files, inspect, verify
+from relive.trajectories._source import SafetensorsSource
+
+SOURCE = str(Path(relive.__file__).resolve().parents[1])
+SECONDS = 60.0 if LONG else 2.5
+
+WRITER = """
+import os, sys, time
+import numpy as np
+from relive.trajectories import Trajectory, TrajectoryReplayBuffer
+path, kind, most, queue, pause = sys.argv[1], sys.argv[2], *map(float, sys.argv[3:])
+ID = "00000000-0000-5000-8000-000000000000"
+k = 0
+def one():
+    global k
+    k += 1
+    fields = {"rewards": np.full((5, 2, 1), k, "f4"), "actions": np.full((5, 2, 300), k, "f4")}
+    if kind == "packed":
+        fields["curr_obs"] = {"image": np.full((5, 2, 32, 32), k % 256, "u1")}
+    return Trajectory(**fields, model_weights_id=ID, max_episode_length=5)
+own = None if kind == "pt" else path
+compress = "zstd" if kind == "packed" else None
+form = "pt" if kind == "pt" else "safetensors"
+with TrajectoryReplayBuffer(own, max_trajectories=int(most), queue_bytes=int(queue), trajectory_format=form,
+                            compress=compress, seed=0) as buffer:
+    buffer.add_trajectories([one() for _ in range(int(most))])
+    save = buffer.sync if own else lambda: buffer.save_checkpoint(path)
+    save()
+    print("up", flush=True)
+    while not os.path.exists(path + ".stop"):
+        buffer.add_trajectories([one()])
+        own or save()
+        time.sleep(pause)
+"""
+
+
+def one(k: int, size: int = 2) -> dict[str, Any]:
+    return {"rewards": np.full((5, 2, 1), k, np.float32), "actions": np.full((5, 2, size), k, np.float32)}
+
+
+def opened_trajectories() -> tuple[list[str], list[str]]:
+    """Trajectories' files that this process has open; those that are there, and those that are deleted."""
+    names = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            names.append(os.readlink(f"/proc/self/fd/{fd}"))
+        except OSError:
+            continue
+    names = [name for name in names if "trajectory_" in name]
+    return [name for name in names if "(deleted)" not in name], [name for name in names if "(deleted)" in name]
+
+
+@contextmanager
+def writing(path: Path, kind: str, most: int, queue: int, pause: float) -> Iterator[None]:
+    """A process that adds trajectories to a directory, or saves them there, of which the oldest go."""
+    arguments = map(str, (path, kind, most, queue, pause))
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    command = [sys.executable, "-c", WRITER, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "up\n"
+        try:
+            yield
+        finally:
+            Path(f"{path}.stop").touch()
+        assert writer.wait(60) == 0
+
+
+@pytest.mark.filterwarnings("error::relive.errors.ReliveWarning")
+@pytest.mark.parametrize(
+    ("kind", "most", "queue", "pause"),
+    [("own", 20, 1 << 28, 0.002), ("own", 1, 1, 0.01), ("packed", 10, 1 << 28, 0.002), ("pt", 3, 1 << 28, 0.0)],
+)
+def test_whoever_looks_at_what_moves_finds_it_whole(kind, most, queue, pause, folder):
+    """Loads, takes in, draws, inspects and verifies: nothing is missing, damaged, or empty."""
+    path, counts = folder / "made", {"loads": 0, "looks": 0}
+    with writing(path, kind, most, queue, pause):
+        joined = TrajectoryReplayBuffer(seed=0, sample_window_size=2, cache_size=0)
+        joined.load_checkpoint(path)
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            with closing(TrajectoryReplayBuffer(seed=0)) as reader:
+                reader.load_checkpoint(path)
+                assert most // 2 < len(reader) <= most + 30
+                counts["loads"] += 1
+            joined.refresh()
+            batch = joined.sample(8)
+            assert (batch.rewards == batch.actions[:, :1]).all()
+            if kind == "packed":
+                assert (batch.curr_obs.image == batch.rewards[:, :, None] % 256).all()
+            if kind == "pt" and counts["loads"] % 5 > 1:  # starts a process
+                continue
+            found = inspect(path)
+            assert (found.missing, found.trajectories >= most) == ((), True)
+            assert verify(path) == []
+            counts["looks"] += 1
+    joined.close()
+    assert min(counts.values()) >= 1
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no list of descriptors here")
+def test_draws_in_many_threads_beside_removals(folder):
+    """No draw fails, batches prefetched go on, and no deleted file stays open."""
+    before, errors, draws = sys.getswitchinterval(), list[BaseException](), [0]
+    sys.setswitchinterval(1e-5)
+    end = time.monotonic() + SECONDS
+    try:
+        with (
+            TrajectoryReplayBuffer(folder, seed=0, sample_window_size=0, cache_size=0, max_trajectories=20) as buffer,
+            TrajectoryReplayBuffer(seed=0, sample_window_size=0) as reader,
+        ):
+            buffer.add_trajectories([one(0)] * 20)
+            buffer.sync()
+            reader.load_checkpoint(folder)
+
+            def until_the_end(job: Callable[[], object]) -> None:
+                while time.monotonic() < end:
+                    try:
+                        job()
+                    except BaseException as error:
+                        errors.append(error)
+                    draws[0] += 1
+
+            def add() -> None:
+                buffer.add_trajectories([one(1)])
+                buffer.flush()
+
+            with Prefetch(buffer, 8) as batches:
+                jobs = [add, *[lambda: buffer.sample(16)] * 2, lambda: next(batches)]
+                jobs += [lambda: reader.sample(8), reader.refresh, lambda: buffer.sample(4, success=None)]
+                threads = [threading.Thread(target=until_the_end, args=[job]) for job in jobs]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            buffer.sync()
+            reader.refresh()
+            assert errors == []
+            assert opened_trajectories()[1] == []
+            buffer.clear_cache()
+    finally:
+        sys.setswitchinterval(before)
+    assert draws[0] > 20 * SECONDS
+
+
+class _Watched(dict[Any, Any]):
+    """The files that stay open; `after` is called when one is put back."""
+
+    after: Callable[[], None] = staticmethod(lambda: None)
+
+    def setdefault(self, key: Any, file: Any = None) -> Any:
+        kept = super().setdefault(key, file)
+        self.after()
+        return kept
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no list of descriptors here")
+@pytest.mark.parametrize("whose", ["its own", "another's"])
+@pytest.mark.parametrize("how", ["sample", "window", "info"])
+def test_a_removal_while_a_draw_puts_its_files_back(how, whose, folder, monkeypatch):
+    """Whichever file it has come to: all others are put back, and none that is deleted stays open."""
+    opened = _Watched()
+    monkeypatch.setattr(_open_files, "OPEN", opened)
+    with TrajectoryReplayBuffer(folder, seed=0, cache_size=0, max_trajectories=4) as buffer:
+        buffer.add_trajectories([one(k) for k in range(4)])
+        buffer.sync()
+        drawing, removals = buffer, [1] * 20
+        if whose == "another's":
+            drawing = TrajectoryReplayBuffer(seed=0, cache_size=0)
+            drawing.load_checkpoint(folder)
+        drawing.sample_window_size = 3 if how == "window" else 0
+
+        def remove() -> None:
+            if removals:
+                removals.pop()
+                buffer.add_trajectories([one(9)])
+                buffer.sync()
+                drawing.refresh()
+
+        for _ in range(20):
+            opened.after = remove
+            if how == "info":
+                drawing.get_trajectory_info(drawing.list_trajectory_ids()[-1])
+            else:
+                assert len(drawing.sample(32).rewards) == 32
+            opened.after = lambda: None
+            drawing.refresh()
+            there, deleted = opened_trajectories()
+            assert deleted == []
+            assert len(there) == len(opened)
+        drawing.close()
+        assert opened == {}
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no list of descriptors here")
+def test_a_file_that_goes_after_its_entry(folder, monkeypatch):
+    """A reader has taken in that it is gone, while a draw still has it open, and it is deleted later than both."""
+    with TrajectoryReplayBuffer(folder, seed=0, max_trajectories=1) as buffer:
+        buffer.add_trajectories([one(0)])
+        buffer.sync()
+        reader, real, gate = TrajectoryReplayBuffer(seed=0, cache_size=0), SafetensorsSource.read, threading.Event()
+        reader.load_checkpoint(folder)
+        discard = Folder.discard
+        monkeypatch.setattr(Folder, "discard", lambda folder, name: (gate.wait(20), discard(folder, name)))
+
+        def read(source: SafetensorsSource, *arguments: Any) -> None:
+            real(source, *arguments)
+            if len(reader) and reader.list_trajectory_ids() == [0]:
+                buffer.add_trajectories([one(1)])
+                eventually(reader.refresh)
+
+        monkeypatch.setattr(SafetensorsSource, "read", read)
+        assert reader.sample(4).rewards.max() <= 1
+        gate.set()
+        buffer.sync()
+        assert opened_trajectories()[1] == []
+        reader.close()
+
+
+def test_a_new_trajectory_is_listed_before_the_old_one_goes(folder):
+    """With room for one, and a queue that is full: the index of the directory always has one."""
+    found, done = list[int](), threading.Event()
+    with TrajectoryReplayBuffer(folder, max_trajectories=1, queue_bytes=1) as buffer:
+        buffer.add_trajectories([one(0, 2000)])
+        buffer.sync()
+
+        def look() -> None:
+            while not done.is_set():
+                found.append(len(_catalog.read(str(folder))[0]))
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            buffer.add_trajectories([one(1, 2000)])
+        done.set()
+        thread.join()
+    assert min(found) >= 1
+    assert max(found) <= 3
+
+
+@pytest.mark.parametrize("error", [KeyError(7), IndexError("x"), OverflowError("x"), StorageError("a version")])
+def test_an_index_that_changes_is_read_again_whatever_is_wrong(error, folder, monkeypatch):
+    with TrajectoryReplayBuffer(folder) as buffer:
+        buffer.add_trajectories([one(0)])
+        buffer.sync()
+        real, tries = _catalog._read, [1, 2]
+
+        def read(path: str) -> Any:
+            if tries:
+                buffer.add_trajectories([one(tries.pop())])
+                buffer.sync()
+                buffer._writer.catalog.settle(restart=True)
+                raise error
+            return real(path)
+
+        monkeypatch.setattr(_catalog, "_read", read)
+        signatures = iter(range(100))
+        monkeypatch.setattr(_catalog, "_signature", lambda path: next(signatures) if tries else "still")
+        assert len(_catalog.read(str(folder))[0]) == 3
+
+        def broken(path: str) -> Any:
+            raise error
+
+        monkeypatch.setattr(_catalog, "_read", broken)
+        with pytest.raises(type(error) if isinstance(error, IndexError) else StorageError):
+            _catalog.read(str(folder))
+
+
+@pytest.mark.parametrize("format", ["safetensors", "pt"])
+def test_a_file_that_is_missing_for_good_is_damage_at_once(format, folder):
+    with TrajectoryReplayBuffer(trajectory_format=format) as buffer:
+        buffer.add_trajectories([one(k) for k in range(3)])
+        buffer.save_checkpoint(folder / "saved")
+    sorted((folder / "saved").glob("trajectory_*"))[1].unlink()
+    assert len(inspect(folder / "saved").missing) == 1
+    begin = time.monotonic()
+    with closing(TrajectoryReplayBuffer()) as reader:
+        if format == "pt":  # RLinf's own lack files
+            with pytest.warns(match="the files of 3 trajectories"):
+                reader.load_checkpoint(folder / "saved")
+            return
+        with pytest.raises(StorageError, match="got no file"):
+            reader.load_checkpoint(folder / "saved")
+        assert len(verify(folder / "saved")) == 1
+        assert time.monotonic() - begin < 0.5
+
+
+def test_a_writer_that_loads_a_checkpoint(folder):
+    """The same ids get other contents, and files their names one by one: readers see the old ones or the new."""
+    for name in ("a", "b"):
+        with TrajectoryReplayBuffer() as made:
+            made.add_trajectories([one(k + 100 * (name == "b")) for k in range(20)])
+            made.save_checkpoint(folder / name)
+    end, errors = time.monotonic() + SECONDS, list[BaseException]()
+    with TrajectoryReplayBuffer(folder / "own") as buffer, closing(TrajectoryReplayBuffer(cache_size=0)) as reader:
+        buffer.load_checkpoint(folder / "a")
+        reader.load_checkpoint(folder / "own")
+
+        def look() -> None:
+            try:
+                while time.monotonic() < end:
+                    batch = reader.sample(8)
+                    assert (batch.rewards == batch.actions[:, :1]).all()
+                    reader.refresh()
+                    with closing(TrajectoryReplayBuffer()) as other:
+                        other.load_checkpoint(folder / "own")
+                        assert len(other) == 20
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        while thread.is_alive():
+            buffer.load_checkpoint(folder / "b")
+            buffer.load_checkpoint(folder / "a")
+            time.sleep(0.05)
+        thread.join()
+    assert errors == []
+
+
+# Closing --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("how", ["open", "by a link", "save"])
+def test_a_directory_that_is_closing_can_be_opened(how, synced, folder):
+    """In the same process: who opens it waits for the thread that closes it."""
+    (folder / "link").symlink_to(folder / "own")
+    for k in range(10):
+        path = folder / ("link" if how == "by a link" and k % 2 else "own")
+        buffer = TrajectoryReplayBuffer(path)
+        assert len(buffer) == 20 * k
+        buffer.add_trajectories([one(k, 1000)] * 20)
+        if synced:
+            buffer.sync()
+        buffer.close(wait=False)
+    if how == "save":
+        with TrajectoryReplayBuffer() as other:
+            other.add_trajectories([one(0)])
+            with pytest.raises(StorageError, match="another buffer's"):
+                other.save_checkpoint(folder / "own")
+    eventually(lambda: not [each for each in threading.enumerate() if each.name == "relive-closing"])
+
+
+def test_another_buffer_that_is_open_is_refused_still(folder):
+    with TrajectoryReplayBuffer(folder / "own"):
+        TrajectoryReplayBuffer(folder / "other").close(wait=False)
+        with pytest.raises(StorageError, match="Could not lock"):
+            TrajectoryReplayBuffer(folder / "own")
