@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -309,13 +310,13 @@ def test_a_file_that_is_missing_for_good_is_damage_at_once(format, folder):
 
 def test_a_writer_that_loads_a_checkpoint(folder):
     """The same ids get other contents, and files their names one by one: readers see the old ones or the new."""
-    for name in ("a", "b"):
+    for name in range(8):
         with TrajectoryReplayBuffer() as made:
-            made.add_trajectories([one(k + 100 * (name == "b")) for k in range(20)])
-            made.save_checkpoint(folder / name)
+            made.add_trajectories([one(k + 100 * name) for k in range(20)])
+            made.save_checkpoint(folder / f"{name}")
     end, errors = time.monotonic() + SECONDS, list[BaseException]()
     with TrajectoryReplayBuffer(folder / "own") as buffer, closing(TrajectoryReplayBuffer(cache_size=0)) as reader:
-        buffer.load_checkpoint(folder / "a")
+        buffer.load_checkpoint(folder / "0")
         reader.load_checkpoint(folder / "own")
 
         def look() -> None:
@@ -332,10 +333,11 @@ def test_a_writer_that_loads_a_checkpoint(folder):
 
         thread = threading.Thread(target=look)
         thread.start()
-        while thread.is_alive():
-            buffer.load_checkpoint(folder / "b")
-            buffer.load_checkpoint(folder / "a")
-            time.sleep(0.05)
+        for name in itertools.cycle(range(8)):
+            buffer.load_checkpoint(folder / f"{name}")
+            time.sleep(0.03)
+            if not thread.is_alive():
+                break
         thread.join()
     assert errors == []
 

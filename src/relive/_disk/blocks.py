@@ -183,12 +183,10 @@ class Blocks:
         return _Stream(self, self._tensor)
 
     def lost(self, damage: Sequence[int]) -> Bool:
-        """Which entries are in a block that is not what was written."""
-        count = self._tensor.shape[0]
-        if not damage:
-            return np.zeros(count, bool)
-        bad = np.array([self._sound(number) is None for number in range(len(self._index))], bool)
-        return np.repeat(bad, self._rows)[:count]
+        """Which entries are in a block that is not what was written, or that is no frame of its rows."""
+        stage: Bytes = self._reader.room(self._nbytes(0) if len(self._index) else 0)
+        bad = [not self._unpacked(number, stage[: self._nbytes(number)]) for number in range(len(self._index))]
+        return np.repeat(np.array(bad, bool), self._rows)[: self._tensor.shape[0]]
 
     def _nbytes(self, number: int) -> int:
         """Bytes of a block's rows."""
@@ -212,12 +210,16 @@ class Blocks:
 
     def _unpack(self, number: int, out: Bytes) -> None:
         """Fill `out`, which is as long as the rows of a block, with these."""
-        block = self._sound(number)
-        if block is not None and self._decoded(block, out):
+        if self._unpacked(number, out):
             return
         if not self._reader.forgiving:
             raise CorruptionError(event(f"Block {number} of `{self._name}` is not what was written", self._reader.at))
         out[:] = 0
+
+    def _unpacked(self, number: int, out: Bytes) -> bool:
+        """Whether a block is what was written, and has the rows that it should have; then they fill `out`."""
+        block = self._sound(number)
+        return block is not None and self._decoded(block, out)
 
     def _decoded(self, block: Bytes, out: Bytes) -> bool:
         """Whether a block has as many bytes as `out`, which they fill; no memory is reserved for more."""

@@ -98,7 +98,7 @@ class TensorReader:
         """
         tensor = self.tensors[name]
         last = tensor.shape[0] if last is None else last
-        found = self._room((last - first) * tensor.width)
+        found = self.room((last - first) * tensor.width)
         self.read(name, first, found)
         return found.view(tensor.dtype).reshape(last - first, *tensor.shape[1:])
 
@@ -140,7 +140,12 @@ class TensorReader:
             part = stage[: min(_STAGE, self._data - begin)]
             yield from self._differing(begin, part)
 
-    def _room(self, nbytes: int) -> Array:
+    def room(self, nbytes: int) -> Array:
+        """So many bytes for what is read.
+
+        Raises:
+            StorageError: There is not so much memory.
+        """
         try:
             return np.empty(nbytes, np.uint8)
         except (MemoryError, ValueError) as error:  # a sparse file may claim a huge size
@@ -243,7 +248,7 @@ class TensorStream:
         kept = max(had, 0)
         more = min(-(-(nbytes - had) // CHUNK) * CHUNK, self._reader._data - self._next)
         if len(old) < kept + more:
-            self._stage = self._reader._room(kept + more)
+            self._stage = self._reader.room(kept + more)
         self._stage[:kept] = old[self._begin : self._begin + kept]
         self._reader._read(self._next, self._stage[kept : kept + more])
         self._next += more

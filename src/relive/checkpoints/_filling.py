@@ -46,8 +46,8 @@ def _set(array: Array, lanes: Lanes, begin: int, values: Array) -> None:
     kernels.active().set_ranges([array.reshape(-1)], count, block, ranges, [values])
 
 
-def fill_limiter(memory: Memory, totals: Array, steps: int) -> None:
-    """Let a limiter go on from what was counted in a buffer that was given so many steps.
+def check_limiter(totals: Array, steps: int) -> None:
+    """Check that this can have been counted in a buffer that was given so many steps.
 
     Raises:
         ValueError: No limiter counted that.
@@ -57,6 +57,15 @@ def fill_limiter(memory: Memory, totals: Array, steps: int) -> None:
     )
     if not (good and totals[BEFORE] <= steps and totals[BEGUN] == 1):
         raise ValueError("invalid counts of a limiter")
+
+
+def fill_limiter(memory: Memory, totals: Array, steps: int) -> None:
+    """Let a limiter go on from what was counted in a buffer that was given so many steps.
+
+    Raises:
+        ValueError: No limiter counted that.
+    """
+    check_limiter(totals, steps)
     memory.host(NAME)[0] = totals
 
 

@@ -22,9 +22,9 @@ from ..items._columns import lookback_of
 from . import _manifest
 from ._lanes import Lanes
 from ._manifest import File
-from ._reading import OpenSave
+from ._reading import OpenSave, unread
 from ._saving import Part
-from ._steps import RANGES, in_units, rows_in, since
+from ._steps import RANGES, in_units, since
 
 
 class Mended(OpenSave):
@@ -56,6 +56,8 @@ class Mended(OpenSave):
                     if zlib.crc32(ranges.data) != int(reader.metadata[RANGES]):
                         raise ValueError("the ranges of rows do not match their checksum")
                     found.append((Part(file, self._checked(ranges)), reader))
+                for column in self.kept:
+                    self.entries_of(*found[-1], column)  # refuses what the schema does not say
                 self._damage[reader.at] = list(reader.damage())
                 self.problems += [f"{reader.at}, offset {offset}" for offset in self._damage[reader.at]]
             except (StorageError, OSError) as error:
@@ -72,7 +74,7 @@ class Mended(OpenSave):
         lost, blind = np.zeros((2, len(lanes.marks)), bool)
         lane_of_row, rows = lanes.rows()
         for number, column in enumerate(self.schema.columns):
-            if column.field.writable:  # beside the counters, which are sound
+            if column not in self.kept:  # beside the counters, which are sound
                 continue
             every = column.field.every or 1
             begin, end = lanes.first // every, lanes.head // every
@@ -81,9 +83,10 @@ class Mended(OpenSave):
             units = np.ones(ends[-1], bool)
             units[offset + end] = False  # the unit that is still being written is beside the counters
             for part, reader in self.parts:
-                of_file = in_units(part.ranges, column.field.every)
-                bad = self.entries(reader, column, rows_in(of_file)).lost(self._damage[reader.at])
-                lane, unit, at = since(of_file, begin)
+                bad = self.entries_of(part, reader, column).lost(self._damage[reader.at])
+                if bad.any() and column.field.compress is not None:
+                    self.problems.append(unread(reader, column, bad))
+                lane, unit, at = since(in_units(part.ranges, column.field.every), begin)
                 units[offset[lane] + unit] = bad[at]
             of_rows = units[offset[lane_of_row] + rows // every]
             lost |= of_rows

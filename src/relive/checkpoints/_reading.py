@@ -9,7 +9,7 @@ import numpy as np
 
 from .._base.generators import generator_of
 from .._base.priorities import valid
-from .._base.types import Array, Int64
+from .._base.types import Array, Bool, Int64
 from .._disk.blocks import Entries, entries
 from .._disk.files import Folder
 from .._disk.json_files import damaged
@@ -120,7 +120,7 @@ class OpenSave:
             yield Piece(named(in_units(self._stored, every)), values)
         for part, reader in () if columns[0].field.writable else self.parts:
             units = in_units(part.ranges, every)
-            streams = [self.entries(reader, column, rows_in(units)).stream() for column in columns]
+            streams = [self.entries_of(part, reader, column).stream() for column in columns]
             for some in batches(named(units), width):
                 count = rows_in(some)
                 yield Piece(some, [_typed(s.rows(count), c) for s, c in zip(streams, columns, strict=True)])
@@ -136,7 +136,7 @@ class OpenSave:
         """
         for part, reader in self.parts:
             units = in_units(part.ranges, column.field.every)
-            found, done = self.entries(reader, column, rows_in(units)), 0
+            found, done = self.entries_of(part, reader, column), 0
             for lane, first, last in named(units).tolist():
                 while first < last:
                     at = first % len(target)
@@ -159,8 +159,7 @@ class OpenSave:
             found = np.flatnonzero((lanes == lane) & (first <= row) & (row < last))
             if len(found):
                 at = int((last - first)[: found[0]].sum()) + row - int(first[found[0]])
-                count = rows_in(part.ranges)
-                value: Array = _typed(self.entries(reader, column, count).rows(at, at + 1), column)[0]
+                value: Array = _typed(self.entries_of(part, reader, column).rows(at, at + 1), column)[0]
                 return value
         raise KeyError(row)
 
@@ -220,8 +219,18 @@ class OpenSave:
         if not (good and np.array_equal(live[ends[: len(lane)]][:, [0, 2]], whole[:, [0, 2]])):
             raise CorruptionError(event("Its files do not have each of its rows once", self.at))
 
-    def entries(self, reader: TensorReader, column: Column, count: int) -> Entries:
-        """What a file of steps has of a column: so many units."""
+    @property
+    def kept(self) -> list[Column]:
+        """The columns that files of steps have."""
+        return [column for column in self.schema.columns if not column.field.writable]
+
+    def entries_of(self, part: Part, reader: TensorReader, column: Column) -> Entries:
+        """What a file of steps has of a column.
+
+        Raises:
+            CorruptionError: Another array than the schema says.
+        """
+        count = rows_in(in_units(part.ranges, column.field.every))
         wanted = Tensor.of(column.field.dtype, (count, *column.field.shape))
         return entries(reader, name_of(column.keys), wanted, compressed=column.field.compress is not None)
 
@@ -257,6 +266,11 @@ class OpenSave:
     def whole(self) -> dict[str, Array]:
         """The sampler's arrays that are neither by slot nor made again."""
         return {name.removeprefix(WHOLE): a for name, a in self.arrays.items() if name.startswith(WHOLE)}
+
+
+def unread(reader: TensorReader, column: Column, lost: Bool) -> str:
+    """A text about the rows of a column that a file of steps has lost."""
+    return f"{reader.at}: {lost.sum()} of {len(lost)} rows of `{name_of(column.keys)}` are not what was written"
 
 
 def _typed(values: Array, column: Column) -> Array:

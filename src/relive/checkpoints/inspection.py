@@ -25,14 +25,16 @@ from ..errors import StorageError, message
 from ..samplers import Sampler
 from ..schema import Column, Schema
 from . import _manifest
+from ._filling import check_limiter, check_sampler
 from ._lanes import Lanes
 from ._manifest import File
-from ._names import name_of
-from ._reading import OpenSave
+from ._names import LIMITER, name_of
+from ._reading import OpenSave, unread
 from ._saved_as import built, text_of
 from ._steps import since
 
 _EXAMPLES = 12
+_CHOICES = ("item", "sampler", "storage", "limiter")
 
 
 class Inspection(Frozen, kw_only=True):
@@ -190,7 +192,8 @@ def checks(folder: Folder) -> list[Check]:
 
 def misfits(folder: Folder) -> list[str]:
     """What is wrong in saves whose files are sound, but do not fit each other."""
-    checks = [Check(_manifest.manifest_name(n), partial(_open, folder, n)) for n in _manifest.numbers(folder)]
+    seen = set[File]()
+    checks = [Check(_manifest.manifest_name(n), partial(_misfits, folder, n, seen)) for n in _manifest.numbers(folder)]
     return [text for _, text in checking.failures(checks)]
 
 
@@ -203,9 +206,22 @@ def _damage(folder: Folder, name: str, file: File) -> Iterator[str]:
         yield from (f"{reader.at}, offset {offset}: not what was written" for offset in reader.damage())
 
 
-def _open(folder: Folder, number: int) -> list[str]:
-    OpenSave(folder, number).close()
-    return []
+def _misfits(folder: Folder, number: int, seen: set[File]) -> Iterator[str]:
+    """What a load of a save would refuse; files that were `seen` with another one are not unpacked again."""
+    with OpenSave(folder, number) as save:
+        facts, lanes = save.manifest.choices, save.lanes
+        with damaged(save.at):
+            made = {name: built(name, facts[name]) for name in _CHOICES if name in facts}
+            if made["sampler"] is not None:
+                check_sampler(made["sampler"], lanes, save.rows, save.whole())
+            if made.get("limiter") is not None:
+                check_limiter(save.arrays[LIMITER], lanes.steps)
+        for part, reader in save.parts:
+            for column in save.kept if part.file not in seen else ():
+                lost = save.entries_of(part, reader, column).lost(())
+                if lost.any():
+                    yield unread(reader, column, lost)
+            seen.add(part.file)
 
 
 def _complete(folder: Folder) -> list[int]:
@@ -218,8 +234,7 @@ def _complete(folder: Folder) -> list[int]:
 def _contents(save: OpenSave) -> dict[str, Any]:
     lanes, facts = save.lanes, save.manifest.choices
     with damaged(save.at):
-        named = ("item", "sampler", "storage", "limiter")
-        choices = {name: built(name, facts[name]) for name in named if name in facts}
+        choices = {name: built(name, facts[name]) for name in _CHOICES if name in facts}
         texts = {name: text_of(facts[name]) if each is None else repr(each) for name, each in choices.items()}
     steps, stored = np.flatnonzero(lanes.marks & STEP), steps_in(lanes.stored)
     rewards = _rewards(save)[steps]
