@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -127,23 +128,45 @@ def inspect(path: str | os.PathLike[str], number: int | None = None) -> Inspecti
     ([1], [1.0], [1])
     """
     with closing(Folder(path)) as folder:
-        sizes = folder.sizes()
-        numbers = _complete(folder)
-        manifests = {n: _manifest.read(folder, n) for n in numbers}
-        chosen = numbers[0] if number is None else number
-        if chosen not in manifests:
-            raise StorageError(message(f"one of the saves {sorted(numbers)}", f"`{chosen}`", "inspect(number)"))
-        needed = {name for each in manifests.values() for name, _ in each.files}
-        ours = [n for n in sizes if _manifest.number_of(n) is not None and not n.endswith(".json")]
-        with OpenSave(folder, chosen) as save:
-            return Inspection(
-                path=folder.path,
-                number=chosen,
-                saves=tuple((n, manifests[n].nbytes) for n in numbers),
-                files=tuple((name, file.nbytes) for name, file in save.manifest.files),
-                unused=tuple(sorted([n for n in sizes if n.startswith(TEMPORARY)] + [*{*ours} - needed])),
-                **_contents(save),
-            )
+        while True:
+            numbers = _complete(folder)
+            try:
+                return _inspection(folder, numbers, number)
+            except StorageError:
+                if {*numbers} <= {*_manifest.numbers(folder)}:  # else a later save has just replaced one
+                    raise
+
+
+def _inspection(folder: Folder, numbers: Sequence[int], number: int | None) -> Inspection:
+    manifests = {n: _manifest.read(folder, n) for n in numbers}
+    chosen = numbers[0] if number is None else number
+    if chosen not in manifests:
+        raise StorageError(message(f"one of the saves {sorted(numbers)}", f"`{chosen}`", "inspect(number)"))
+    with OpenSave(folder, chosen) as save:
+        return Inspection(
+            path=folder.path,
+            number=chosen,
+            saves=tuple((n, manifests[n].nbytes) for n in numbers),
+            files=tuple((name, file.nbytes) for name, file in save.manifest.files),
+            unused=tuple(sorted(_unused(folder) & _unused(folder))),  # not those that go or come meanwhile
+            **_contents(save),
+        )
+
+
+def _unused(folder: Folder) -> set[str]:
+    """Files that no complete save needs."""
+    names = {n for n in folder.sizes() if n.startswith(TEMPORARY) or _manifest.number_of(n) is not None}
+    return names - needed(folder)
+
+
+def needed(folder: Folder) -> set[str]:
+    """The manifests of all complete saves, and the files that they name."""
+    found = set[str]()
+    for number in _manifest.numbers(folder):
+        found.add(_manifest.manifest_name(number))
+        with contextlib.suppress(StorageError):  # it is gone already, or damaged
+            found |= {name for name, _ in _manifest.read(folder, number).files}
+    return found
 
 
 def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> list[str]:
@@ -167,8 +190,14 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     []
     """
     with closing(Folder(path)) as folder:
-        found = [text for _, text in checking.failures(checks(folder), progress)]
-        return found or misfits(folder)
+        found = [*checking.failures(checks(folder), progress)]
+        return lasting(folder, found) or misfits(folder)
+
+
+def lasting(folder: Folder, found: Sequence[tuple[str, str]]) -> list[str]:
+    """What was said of files that complete saves still need: others were replaced while they were looked at."""
+    names = needed(folder) if found else set()
+    return [text for name, text in found if name in names]
 
 
 def checks(folder: Folder) -> list[Check]:
@@ -194,7 +223,7 @@ def misfits(folder: Folder) -> list[str]:
     """What is wrong in saves whose files are sound, but do not fit each other."""
     seen = set[File]()
     checks = [Check(_manifest.manifest_name(n), partial(_misfits, folder, n, seen)) for n in _manifest.numbers(folder)]
-    return [text for _, text in checking.failures(checks)]
+    return lasting(folder, [*checking.failures(checks)])
 
 
 def _raise(error: StorageError) -> list[str]:

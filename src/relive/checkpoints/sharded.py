@@ -176,9 +176,18 @@ def count_in(facts: dict[str, Any]) -> int:
 
 
 def _seen(path: str, shard: int) -> ShardSeen:
-    number = newest(path, shard)
-    if number is None:
-        return ShardSeen()
+    while True:
+        number = newest(path, shard)
+        if number is None:
+            return ShardSeen()
+        try:
+            return _seen_of(path, shard, number)
+        except StorageError:
+            if number == newest(path, shard):  # else a later save has just replaced it
+                raise
+
+
+def _seen_of(path: str, shard: int, number: int) -> ShardSeen:
     with closing(Folder(directory(path, shard))) as folder, OpenSave(folder, number) as save:
         lanes = save.lanes
         return ShardSeen(
@@ -212,15 +221,20 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
         count, complete = count_in(facts), bool(facts["complete"])
     checks: list[Check] = []
     with ExitStack() as stack:
-        folders = []
+        folders: dict[int, Folder] = {}
         for shard in range(count):
             if newest(path, shard) is not None:
-                folders.append(stack.enter_context(closing(Folder(directory(path, shard)))))
-                checks += [Check(facts_name(shard), partial(_facts, path, shard)), *inspection.checks(folders[-1])]
+                folder = folders[shard] = stack.enter_context(closing(Folder(directory(path, shard))))
+                checks.append(Check(facts_name(shard), partial(_facts, path, shard)))
+                checks += [each._replace(name=f"{shard} {each.name}") for each in inspection.checks(folder)]
             elif complete:
                 checks.append(Check(facts_name(shard), partial(_none, path, shard)))
-        found = [text for _, text in checking.failures(checks, progress)]
-        return found or [text for folder in folders for text in inspection.misfits(folder)]
+        failed = [*checking.failures(checks, progress)]
+        found = [text for name, text in failed if " " not in name]
+        for shard, folder in folders.items():
+            of_shard = [(name.partition(" ")[2], text) for name, text in failed if name.startswith(f"{shard} ")]
+            found += inspection.lasting(folder, of_shard)
+        return found or [text for folder in folders.values() for text in inspection.misfits(folder)]
 
 
 def _none(path: str, shard: int) -> list[str]:
@@ -229,7 +243,18 @@ def _none(path: str, shard: int) -> list[str]:
 
 def _facts(path: str, shard: int) -> list[str]:
     """Compare the file about a shard with its newest save."""
-    number = newest(path, shard) or 0
+    while True:
+        number = newest(path, shard) or 0
+        try:
+            _compare(path, shard, number)
+        except StorageError:
+            if number == newest(path, shard):  # else a later save has just replaced it
+                raise
+        else:
+            return []
+
+
+def _compare(path: str, shard: int, number: int) -> None:
     with damaged(f"{path}/{facts_name(shard)}"):
         facts = saves_in(read_json(path, facts_name(shard)), [number])[number]
         with closing(Folder(directory(path, shard))) as folder:
@@ -237,7 +262,6 @@ def _facts(path: str, shard: int) -> list[str]:
         sizes = {len(facts["lanes"]), *map(len, facts["firsts"])}
         if sizes != {lanes} or len(facts["lives"]) != len(facts["firsts"]):
             raise ValueError("other lanes than the save has")
-    return []
 
 
 class ShardsSalvage(Frozen):

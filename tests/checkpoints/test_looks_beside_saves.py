@@ -1,0 +1,118 @@
+"""`inspect` and `verify` beside a process that saves there: what a later save replaces meanwhile is no damage."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from depth import LONG
+
+import relive
+from relive.checkpoints import inspection, sharded
+from relive.errors import CorruptionError, StorageError
+
+SOURCE = str(Path(relive.__file__).resolve().parents[1])
+SECONDS = 60.0 if LONG else 2.0
+WRITER = """
+import contextlib, json, os, sys
+import numpy as np
+import relive
+from relive.checkpoints import sharded
+path, keep, shards = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+schema = relive.Schema(obs=relive.Field((8,), "uint8"), action=relive.Field())
+buffers = [relive.ReplayBuffer(schema, 300, sampler=relive.Prioritized(), seed=0) for _ in range(shards or 1)]
+def save():
+    for shard, buffer in enumerate(buffers):
+        at = sharded.directory(path, shard) if shards else path
+        t = np.arange(50) % 250
+        buffer.extend(obs=np.repeat(t[:, None], 8, 1), action=t, reward=t, next_obs=np.repeat(t[:, None] + 1, 8, 1),
+                      terminated=t % 50 == 49, truncated=t < 0)
+        if shards:
+            number = 1 + (sharded.newest(path, shard) or 0)
+            saves = {}
+            with contextlib.suppress(relive.StorageError):
+                saves = sharded.read_json(path, sharded.facts_name(shard))["saves"]
+            saves = {key: saves[key] for key in list(saves)[-1:]}
+            saves[str(number)] = {"lanes": [shard], "firsts": [[0]], "lives": [1], "blocks": {}}
+            sharded.write_json(path, sharded.facts_name(shard), {"saves": saves})
+        buffer.save(at, keep=keep)
+save()
+if shards:
+    facts = json.loads(open(sharded.directory(path, 0) + "/save-0000000001.json").read())["choices"]
+    facts = {name: facts[name] for name in ("item", "sampler", "schema", "steps", "rows", "boundaries")}
+    facts |= {"format": sharded.FORMATS[0], "shards": shards, "num_envs": shards, "complete": True}
+    sharded.write_json(path, sharded.MANIFEST, {**facts, "draws": 0, "drawn": 0})
+print("up", flush=True)
+while not os.path.exists(path + ".stop"):
+    save()
+"""
+
+
+@contextmanager
+def saving(path: Path, keep: int, shards: int) -> Iterator[None]:
+    """A process that saves again and again."""
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    command = [sys.executable, "-c", WRITER, str(path), str(keep), str(shards)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "up\n"
+        try:
+            yield
+        finally:
+            Path(f"{path}.stop").touch()
+        assert writer.wait(60) == 0
+
+
+@pytest.mark.parametrize(("keep", "shards"), [(1, 0), (3, 0), (1, 2)])
+def test_what_is_replaced_meanwhile_is_no_damage(keep, shards, folder):
+    path, looks = folder / "made", 0
+    with saving(path, keep, shards):
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            if shards:
+                assert all(shard.number and shard.stored for shard in sharded.inspect(path).shards)
+                assert sharded.verify(path) == []
+            else:
+                found = inspection.inspect(path)
+                assert 1 <= len(found.saves) <= keep + 1
+                assert found.stored.sum() >= 50
+                assert inspection.verify(path) == []
+                assert len(relive.load(path)) >= 50
+            looks += 1
+    assert looks > 2
+    if shards:
+        assert sharded.verify(path) == []
+    else:
+        assert inspection.inspect(path).unused == ()
+
+
+def test_what_is_damaged_is_said_at_once(folder):
+    """A file that a save which is there still needs; a manifest; and a save that was asked for and is gone."""
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+    buffer = relive.ReplayBuffer(schema, 100, seed=0)
+    for t in range(3):
+        buffer.add(obs=t, action=0, reward=t, next_obs=t + 1, terminated=False, truncated=False)
+        buffer.save(folder, keep=2)
+    state, manifest = folder / "state-0000000003.safetensors", folder / "save-0000000002.json"
+    kept = state.read_bytes()
+    state.unlink()
+    begin = time.monotonic()
+    assert len(inspection.verify(folder)) == 1
+    with pytest.raises(CorruptionError, match="state-0000000003"):
+        inspection.inspect(folder)
+    state.write_bytes(kept)
+    manifest.write_text(manifest.read_text().replace('"updates"', '"update"'))
+    assert [text for text in inspection.verify(folder) if str(manifest) in text]
+    with pytest.raises(StorageError, match=str(manifest)):
+        inspection.inspect(folder)
+    manifest.unlink()
+    with pytest.raises(StorageError, match=r"one of the saves \[3\]"):
+        inspection.inspect(folder, number=2)
+    assert inspection.inspect(folder).unused == ("state-0000000002.safetensors",)
+    assert time.monotonic() - begin < 2
