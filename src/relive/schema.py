@@ -62,7 +62,7 @@ class Schema:
             if not name.isidentifier() or name.startswith("_"):
                 wanted = "an identifier without a leading underscore"
                 raise SchemaError(message(wanted, f"`{name!r}`", "Schema(**extras)"))
-            self._tree[name] = _checked_tree(value, f"$.{name}")
+            self._tree[str.__str__(name)] = _checked_tree(value, f"$.{name}")
         self.columns: tuple[Column, ...] = tuple(Column(path, field) for path, field in paths(self._tree))
         self.num_obs: int = sum(column.keys[0] == "obs" for column in self.columns)
         if not isinstance(self._tree["reward"], Field):
@@ -204,7 +204,7 @@ def _checked_tree(value: Any, at: str) -> Tree:
     for name, child in value.items():
         if not check.is_name(name) or "." in name or name.startswith("_"):
             raise SchemaError(message("a name without dots or a leading underscore", f"`{name!r}`", at))
-        tree[name] = _checked_tree(child, f"{at}.{name}")
+        tree[str.__str__(name)] = _checked_tree(child, f"{at}.{name}")
     return tree
 
 

@@ -22,7 +22,7 @@ def integer(value: object, at: str, *, minimum: int | None = None, unbounded: bo
     """
     wanted = "an integer" if minimum is None else f"an integer >= {minimum}"
     try:
-        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+        number = None if isinstance(value, bool) else int(operator.index(value))  # type: ignore[arg-type]
     except TypeError:
         number = None
     if number is None or (minimum is not None and number < minimum):
@@ -70,7 +70,7 @@ def path(value: object, at: str) -> str:
     if isinstance(text, str) and text and "\0" not in text:
         with contextlib.suppress(UnicodeEncodeError):  # half a character
             os.fsencode(text)
-            return text
+            return str.__str__(text)
     raise ArgumentError(message("a path", f"`{value!r}`", at))
 
 
@@ -90,11 +90,11 @@ def flag(value: object, at: str) -> bool:
 
 
 def one_of(value: object, choices: Iterable[str], at: str) -> str:
-    """Return `value` if it is one of `choices`."""
+    """Return `value` as plain text if it is one of `choices`."""
     names = list(choices)
     if not isinstance(value, str) or value not in names:
         raise ArgumentError(message("one of " + ", ".join(f"`{name!r}`" for name in names), f"`{value!r}`", at))
-    return value
+    return str.__str__(value)
 
 
 def unmasked(value: object, at: str, error: type[ReliveError]) -> None:

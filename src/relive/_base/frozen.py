@@ -74,6 +74,9 @@ class Frozen:
         values = self._defaults | dict(zip(taken, args, strict=False)) | given
         if len(args) > len(taken) or values.keys() != self._kinds.keys() or not given.keys().isdisjoint(taken):
             _twin(type(self))(*args, **given)  # raises the TypeError that Python has for it
+        for name, value in values.items():
+            if isinstance(value, str):  # NumPy's, or an enum's: it has to have the text of a plain one
+                values[name] = str.__str__(value)
         vars(self).update(values)
         self.__post_init__()
 

@@ -75,7 +75,7 @@ class Field(Frozen):
     ) -> None:
         axes = _axes(shape)
         kind = _dtype(dtype)
-        if pad not in ("zero", "first"):
+        if not isinstance(pad, str) or pad not in ("zero", "first"):
             raise SchemaError(message("`'zero'` or `'first'`", f"`{pad!r}`", "Field(pad)"))
         if stack_axis not in (0, -1) or isinstance(stack_axis, bool):
             raise SchemaError(message("0 or -1", f"`{stack_axis!r}`", "Field(stack_axis)"))
@@ -92,7 +92,7 @@ class Field(Frozen):
         object.__setattr__(self, "shape", axes)
         object.__setattr__(self, "dtype", kind)
         object.__setattr__(self, "stack", frames)
-        object.__setattr__(self, "pad", pad)
+        object.__setattr__(self, "pad", str.__str__(pad))
         object.__setattr__(self, "stack_axis", int(stack_axis))
         object.__setattr__(self, "every", _count(every, "Field(every)"))
         object.__setattr__(self, "writable", writable)

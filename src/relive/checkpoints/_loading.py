@@ -95,7 +95,8 @@ def load(
 
     With `path` alone it goes on exactly as the one that was saved would have: ids, batches, weights and statistics, to
     the bit. The other arguments load the same steps under other choices: ids stay, and so do priorities, where both
-    samplers have them.
+    samplers have them. The clock of an `Anneal` goes on under another storage, limiter or seed; it begins anew under
+    other lanes, another capacity, sampler or item, unless that one needs the same rows as the saved one.
 
     Args:
         path: The directory; or several, whose lanes become those of one buffer, one directory after the other.
@@ -107,7 +108,7 @@ def load(
         boundaries: Share of rows reserved for final observations, as in `ReplayBuffer`; None: as it was saved.
         item: What a draw expands to; None: as it was saved.
         sampler: Which items are drawn. One with other settings gets the raw priorities, the largest of them included,
-            as they are, and an `Anneal` begins anew; where the saved one had no priorities, they are `initial`.
+            as they are; where the saved one had no priorities, they are `initial`.
         storage: Where the bytes live.
         limiter: A `RateLimiter`; None: the saved one. Another one than that, or one of chosen lanes, starts as if
             `min_size` steps had just been added and nothing been drawn.
@@ -228,6 +229,7 @@ class Loading:
                 raise ArgumentError(message(f"saves of one schema, `{self.schema!r}`", f"`{save.schema!r}`", save.at))
         facts = first.manifest.choices
         self.item: Item = _choice("item", item, facts, first.at)
+        self._saved_sampler = sampler is None  # the text of one that is built again may differ from what was saved
         self.sampler: Sampler = _choice("sampler", sampler, facts, first.at)
         with damaged(first.at):
             kept = built("storage", facts["storage"]) or Ram()
@@ -258,7 +260,8 @@ class Loading:
         choices = Choices.checked(
             self.schema, lanes * self.steps, lanes, self.item, self.sampler, limiter, self.boundaries
         )
-        same = alone and choices.identity.hex() == first.manifest.choices["digest"]
+        alike = (self.rows, self.steps, self.window) == (first.rows, first.steps, first.window) and self._saved_sampler
+        same = alone and (alike or choices.identity.hex() == first.manifest.choices["digest"])
         self._counts_on &= alone
         rng = first.rng if alone and seed is None else generator(seed)
         core = opened(choices, self.storage, rng, self._fill_exactly if same else self._fill_ring)

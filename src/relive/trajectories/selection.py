@@ -74,8 +74,11 @@ class Selection(Frozen, kw_only=True):
             check.flag(self.success, "Selection(success)")
         if self.where is not None and not callable(self.where):
             raise ArgumentError(message("a function", f"`{self.where!r}`", "Selection(where)"))
+        if self.weights is not None and not isinstance(self.weights, Mapping):
+            got = f"`{type(self.weights).__name__}`"
+            raise ArgumentError(message("a mapping of ids or tasks to weights", got, "Selection(weights)"))
         for key, weight in (self.weights or {}).items():
-            if not isinstance(key, int | str) or isinstance(key, bool):
+            if not isinstance(key, int | np.integer | str) or isinstance(key, bool):
                 raise ArgumentError(message("ids and tasks", f"`{key!r}`", "Selection(weights)"))
             check.real(weight, f"Selection(weights[{key!r}])", low=0.0)
         check.one_of(self.per, ("step", "trajectory", "task"), "Selection(per)")
