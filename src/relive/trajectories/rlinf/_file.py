@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
+import zipfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -64,7 +66,7 @@ def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> Contents
     try:
         if kind == "pt":
             _archive.look(fd, compare=compare)
-            tree = torch.load(_path_of(fd, name), map_location="cpu", weights_only=True, mmap=True)
+            tree = _mapped(fd, name, torch)
         else:
             tree = _pickle.tree(fd)
         found = Contents({}, {})
@@ -85,6 +87,29 @@ def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> Contents
         why = (str(error) or type(error).__name__)[:80]
         raise CorruptionError(event(f"Invalid RLinf trajectory file ({why})", name)) from None
     return found
+
+
+def _mapped(fd: int, name: str, torch: Any) -> Any:
+    """What PyTorch makes of an open `pt` file that it maps.
+
+    It takes as many bytes for each storage as the file's head says, whatever the storage's record has: where these
+    differ, the rest would be other records.
+    """
+    taken: list[tuple[int, int]] = []
+
+    def kept(storage: Any, location: str) -> Any:
+        """Keep a storage where it is, in the mapped file, whichever device it was on."""
+        taken.append((storage.data_ptr(), storage.nbytes()))
+        return storage
+
+    tree = torch.load(_path_of(fd, name), map_location=kept, weights_only=True, mmap=True)
+    with os.fdopen(os.dup(fd), "rb") as file, zipfile.ZipFile(file) as archive:
+        records = [each for each in archive.infolist() if each.filename.split("/")[1:-1] == ["data"]]
+    records.sort(key=lambda record: record.header_offset)
+    sizes = [record.file_size for record in records if record.file_size]
+    if [nbytes for _, nbytes in sorted(taken) if nbytes] != sizes:
+        raise ValueError("a tensor's storage is not what its record has")
+    return tree
 
 
 def _path_of(fd: int, name: str) -> str:
