@@ -553,8 +553,8 @@ class ReplayBuffer:
         complete one.
 
         Of the files of earlier saves that this one uses again it compares sizes, headers and tables of checksums, and
-        256 KiB of the data, other ones in each save. Where something is wrong it says so in the log, and writes all
-        steps.
+        256 KiB of the data, other ones in each save; all, where that is less than a megabyte. Where something is wrong
+        it says so in the log, and writes all steps.
 
         Args:
             path: The directory; it is made if it does not exist. Only its owner can read what is written.

@@ -103,11 +103,10 @@ def test_tensors_that_share_a_storage_or_have_no_bytes_are_taken(tmp_path: Path)
     numbers = torch.arange(2 * 8 * 2 * 3, dtype=torch.float32).reshape(2, 8, 2, 3)
     tree: dict[str, Any] = {"max_episode_length": 8, "model_weights_id": "w", "curr_obs": {}, "next_obs": {}}
     tree |= {"rewards": torch.ones(8, 2, 1), "actions": numbers[1], "dones": torch.zeros(8, 2, 1, dtype=torch.bool)}
-    others = {"others": [torch.zeros(0), torch.ones(3)]}  # which are left out
+    others = {"others": [torch.zeros(0), torch.ones(3)]}
     torch.save({**tree, "forward_inputs": {"a": numbers[0]}, **others}, file)
     with closing(TrajectoryReplayBuffer(seed=0)) as buffer:
-        with pytest.warns(match="Left out `others`"):
-            buffer.load_checkpoint(tmp_path / "saved")
+        buffer.load_checkpoint(tmp_path / "saved")
         loaded = buffer.load_trajectory(0)
         assert np.array_equal(loaded.actions, numbers[1].numpy())
         assert np.array_equal(loaded.forward_inputs["a"], numbers[0].numpy())

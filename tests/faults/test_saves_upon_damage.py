@@ -117,6 +117,32 @@ def test_what_is_wrong_is_said_once(
     assert name in record.getMessage()
 
 
+@pytest.mark.parametrize("rows", [1000, 6000, 8500])
+def test_less_than_a_megabyte_is_read_whole(rows: int, folder: Path) -> None:
+    """Wherever a byte is flipped in files that the next save would build upon, it is seen, and all is written anew."""
+    schema = relive.Schema(obs=relive.Field(25), action=relive.Field())
+    buffer = relive.ReplayBuffer(schema, 20_000, seed=0)
+
+    def add(count: int) -> None:
+        values = np.arange(count, dtype=np.float32)
+        flags = np.zeros((2, count), bool)
+        obs = np.repeat(values[:, None], 25, 1)
+        buffer.extend(obs=obs, action=values, reward=values, next_obs=obs + 1, terminated=flags[0], truncated=flags[1])
+
+    for count in (rows // 2, rows // 2, 10):
+        add(count)
+        buffer.save(folder / "saves")
+    for name in sorted(path.name for path in (folder / "saves").glob("steps-*")):
+        for place in range(9_000, (folder / "saves" / name).stat().st_size, 1 << 16):
+            path = folder / "flipped"
+            shutil.copytree(folder / "saves", path)
+            going_on = relive.load(path)
+            flip(path / name, 8 * place)
+            going_on.save(path)
+            assert len(relive.load(path)) == rows + 10, (name, place)
+            shutil.rmtree(path)
+
+
 def test_nothing_is_said_where_nothing_is_wrong(saved: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.copytree(saved, folder / "saves")
     buffer = relive.load(folder / "saves")

@@ -47,8 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     relive-lab 0.2.0
     0
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    return ended("relive-lab", lambda: _run(arguments))
+    return ended("relive-lab", _run, sys.argv[1:] if argv is None else argv)
 
 
 def _run(arguments: list[str]) -> int:

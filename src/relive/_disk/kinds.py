@@ -14,6 +14,11 @@ _NAMES = {
     TRAJECTORIES: re.compile(r"index\.sqlite.*|trajectory_\d{12,}\.safetensors"),
     SHARDS: re.compile(r"shards\.json|shard-\d{4}\.json"),
 }
+LOADED_BY = {
+    SAVES: "`relive.load(path)` loads them, `relive inspect` shows them; they are not converted",
+    TRAJECTORIES: "`TrajectoryReplayBuffer.load_checkpoint(path)` loads them, `relive convert` converts them",
+    SHARDS: "`relive.ray.Shards.load(path)` loads them, `relive inspect` shows them; they are not converted",
+}
 
 
 def kind_of(names: Iterable[str]) -> str | None:

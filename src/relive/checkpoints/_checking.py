@@ -13,6 +13,7 @@ from ..errors import CorruptionError, StorageError, event, message
 from ._manifest import File
 
 _SAMPLED = 4  # chunks of the data that a save reads
+_LITTLE = 1 << 20  # bytes of files that are read whole
 _MOST = 16  # at once
 _HEAD = 1 << 13  # bytes that have nearly every header
 
@@ -20,7 +21,8 @@ _HEAD = 1 << 13  # bytes that have nearly every header
 class Checks:
     """What one save finds out about files that are there.
 
-    Sizes, headers and tables of checksums are compared whole; of the data a part, another one in each save, or all.
+    Sizes, headers and tables of checksums are compared whole; of the data a part, another one in each save, or all; a
+    megabyte and less always.
 
     Args:
         folder: The directory.
@@ -36,12 +38,13 @@ class Checks:
     def wrong(self, files: Sequence[tuple[str, File]]) -> str | None:
         """Check files; what is wrong with one of them, None if nothing is seen."""
         new = [(name, file, -(-file.nbytes // tensors.CHUNK)) for name, file in files if file not in self._sound]
+        whole = self._whole or sum(file.nbytes for _, file, _ in new) <= _LITTLE
         windows = -(-sum(count for _, _, count in new) // _SAMPLED)
         # As good as random. In steps of equal width the place could keep up with what is written, and miss others.
         begin = (zlib.crc32(b"%d" % self._number) * windows >> 32) * _SAMPLED
         found = None
         for name, file, count in new:
-            first, last = (0, count) if self._whole else (max(begin, 0), max(begin + _SAMPLED, 0))
+            first, last = (0, count) if whole else (max(begin, 0), max(begin + _SAMPLED, 0))
             found = self._wrong(name, file, first, last) or found
             begin -= count
         return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -17,6 +16,7 @@ from .._base.capabilities import completed
 from .._base.forks import importing
 from .._base.priorities import valid
 from .._base.types import Int64
+from .._base.warned import warn
 from .._buffer.arguments import choice, generator, integers
 from .._buffer.choices import Choices
 from .._buffer.core import Core, opened
@@ -27,7 +27,7 @@ from .._ring import kernels
 from .._ring.lanes import BOUNDARIES, HEAD, distinct, rows_of
 from .._ring.plans import State
 from ..buffer import ReplayBuffer
-from ..errors import ArgumentError, CorruptionError, ReliveWarning, StorageError, event, message
+from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 from ..items import Item, Transitions
 from ..samplers import Sampler, Uniform
 from ..storage import Ram, Storage
@@ -269,7 +269,7 @@ class Loading:
         left_out = [column.path for column in self.schema.columns if not column.field.saved]
         if left_out:
             what = f"{', '.join(f'`{path}`' for path in left_out)} of all steps is zero: `saved=False`"
-            warnings.warn(event(what, first.at, "write it anew"), ReliveWarning, stacklevel=4)
+            warn(event(what, first.at, "write it anew"))
         core.writer.resume()
         if alone:
             arrays = first.arrays

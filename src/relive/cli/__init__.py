@@ -6,12 +6,13 @@ import importlib
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from relive._base.extras import needs
 from relive.cli.terminal import INTERRUPTED, READER_GONE
-from relive.errors import MissingExtra, ReliveError, message
+from relive.errors import ArgumentError, MissingExtra, ReliveError, ReliveWarning, message
 
 DESCRIPTION = """Experience replay for reinforcement learning; --version prints which, --version --json
 what to put into a report of a bug.
@@ -35,15 +36,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     relive 0.2.0
     0
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    return ended("relive", lambda: _run(arguments))
+    return ended("relive", _run, sys.argv[1:] if argv is None else argv)
 
 
-def ended(name: str, run: Callable[[], int]) -> int:
-    """Run a command, and return its exit status, as `main` has it; `name` begins the line about a refusal."""
+def ended(name: str, run: Callable[[list[str]], int], argv: Sequence[str]) -> int:
+    """Run a command, and return its exit status, as `main` has it; `name` begins lines about refusals and warnings.
+
+    An empty argument is refused: paths would take it for the current directory, and it comes of a variable not set.
+    """
+    usual = warnings.showwarning
+
+    def shown(message: Warning | str, category: type[Warning], *at: Any, **more: Any) -> None:
+        """Print what relive says itself without the line of code that called it, which is none of the user's."""
+        if issubclass(category, ReliveWarning):
+            sys.stderr.write(f"{name}: {message}\n")
+        else:
+            usual(message, category, *at, **more)
+
     try:
         try:
-            return run()
+            for number, argument in enumerate(argv):
+                if not argument or (argument.startswith("--") and argument.endswith("=")):
+                    got = f"`{argument}`" if argument else "an empty one"
+                    at = f"{name} {' '.join(argv[:number])}".strip()
+                    raise ArgumentError(message("an argument with a value", got, at, "is a variable set?"))
+            with warnings.catch_warnings():
+                setattr(warnings, "showwarning", shown)  # noqa: B010 - its declared type has names for all arguments
+                return run(list(argv))
         finally:
             sys.stdout.flush()  # here, where a closed pipe can be handled, and not when the interpreter ends
     except BrokenPipeError:

@@ -174,9 +174,7 @@ def _kind(directory: Path) -> str:
     Raises:
         StorageError: It is of none of them, or cannot be read.
     """
-    if directory.is_file():
-        remedy = "`relive top` shows the file of a `Mapped` buffer, and `relive.open` reads it"
-        raise StorageError(message("a directory", "a file", str(directory), remedy))
+    refuse_file(directory)
     with closing(Folder(directory)) as folder:
         kind = kind_of(folder.sizes())
         layout = format_of(folder.path)
@@ -185,6 +183,17 @@ def _kind(directory: Path) -> str:
     if kind is None:
         raise StorageError(message("a complete save of a buffer, or trajectories", "neither", folder.path))
     return kind
+
+
+def refuse_file(directory: Path) -> None:
+    """Say what a file is for, where a directory is wanted.
+
+    Raises:
+        StorageError: It is a file.
+    """
+    if directory.is_file():
+        remedy = "`relive top` shows the file of a `Mapped` buffer, and `relive.open` reads it"
+        raise StorageError(message("a directory", "a file", str(directory), remedy))
 
 
 def _watched(screen: Console, label: str, read: Callable[[Progress], list[str]]) -> tuple[list[str] | None, int]:

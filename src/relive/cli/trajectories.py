@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from relive import trajectories
+from relive.cli.inspect import refuse_file
 from relive.cli.terminal import INTERRUPTED, console, interruptible, progress, say
 
 
@@ -39,6 +40,7 @@ def convert(
             they are.
     """
     screen = console()
+    refuse_file(source)
     try:
         with interruptible() as stop, progress(screen, "converting") as bars:
             task = bars.add_task("", total=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import SimpleNamespace
@@ -17,9 +16,10 @@ from .._base import check, memory
 from .._base.memory import Arena
 from .._base.narrow import named, to_torch
 from .._base.nests import mapped, nested
+from .._base.warned import warn
 from .._buffer.arguments import generator
 from ..batch import Batch
-from ..errors import ArgumentError, CorruptionError, ReliveWarning, StorageError, message
+from ..errors import ArgumentError, CorruptionError, StorageError, message
 from . import _arguments, _directory
 from ._block import packed
 from ._drawing import Infos, draw
@@ -142,7 +142,7 @@ class TrajectoryReplayBuffer:
             self._writer, report = _directory.open_directory(self._store, self.path, queue)
             weakref.finalize(self, self._writer.abandon, os.getpid())
             if report:
-                warnings.warn(report, ReliveWarning, stacklevel=2)
+                warn(report)
             self._trim()
         self._lifetime = Lifetime(self._store, self._writer)
 

@@ -14,6 +14,7 @@ from .._base.frozen import Frozen
 from .._base.memory import Arena
 from .._disk.checking import Progress
 from .._disk.files import Folder
+from .._disk.kinds import LOADED_BY, TRAJECTORIES, kind_of
 from ..errors import ArgumentError, StorageError, message
 from ._draws import Draws
 from ._index import Table
@@ -180,8 +181,12 @@ def opened(
     Raises:
         StorageError: The directory is no checkpoint, or damaged.
     """
-    checkpoints, folder = checkpoints_of(format_of(path) or formats()[0], os.fspath(path)), Folder(path)
+    found = format_of(path)
+    checkpoints, folder = checkpoints_of(found or formats()[0], os.fspath(path)), Folder(path)
     try:
+        kind = kind_of(folder.sizes())
+        if found is None and kind not in (None, TRAJECTORIES):
+            raise StorageError(message("a directory of trajectories", f"{kind}", folder.path, LOADED_BY[kind]))
         return checkpoints.open(folder, arena, share, allow_pickle, complete)
     except BaseException:
         folder.close()

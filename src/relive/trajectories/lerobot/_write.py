@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path as Folder
 from typing import Any
@@ -17,7 +16,8 @@ from ..._base import check, narrow
 from ..._base.extras import needs
 from ..._base.nests import Path
 from ..._base.types import Array
-from ...errors import ReliveWarning, SchemaError, StorageError, event, message
+from ..._base.warned import warn
+from ...errors import SchemaError, StorageError, event, message
 from .._drawing import task_of
 from ..trajectory import Trajectory, as_trajectory
 from ._names import COUNTED, INFO, STATS, TASKS, VERSION, feature_of
@@ -120,7 +120,7 @@ class _Writer:
             if path[-1] not in ("task", "success") and ".".join(path) not in self._left_out:
                 self._left_out.add(".".join(path))
                 text = event(f"Left out `{'.'.join(path)}`", str(self.folder), "LeRobot has no text but the task")
-                warnings.warn(text, ReliveWarning, stacklevel=3)
+                warn(text)
         task = task_of(trajectory.metadata)
         for env, first, last in _bounds(trajectory.arrays, trajectory.length, trajectory.width):
             self._episode({name: array[first:last, env] for name, array in columns.items()}, task or "")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 from ..._base.memory import Arena
+from ..._base.warned import warn
 from ..._disk.files import Folder
-from ...errors import ArgumentError, ReliveWarning, StorageError, event, message
+from ...errors import ArgumentError, StorageError, event, message
 from .._draws import Draws, restored
 from .._entry import Entry
 from .._index import Table
@@ -46,7 +46,7 @@ def opened(
         names = ", ".join(f"`{'.'.join(path)}`" for path in source.left_out)
         at = f"{folder.path}/{name_of(first, found.kind)}"
         text = event(f"Left out {names}", at, "only tensors, texts, numbers and lists of them are loaded")
-        warnings.warn(text, ReliveWarning, stacklevel=2)
+        warn(text)
     return source, table, draws
 
 
@@ -68,7 +68,7 @@ def present(listed: Callable[[], Listing], folder: Folder) -> tuple[Listing, lis
         if not present:
             raise StorageError(message(wanted, "none", folder.path))
         text = message(wanted, f"{len(present)}", folder.path, "trajectories without a file are left out")
-        warnings.warn(text, ReliveWarning, stacklevel=3)
+        warn(text)
     return found, present
 
 
