@@ -14,7 +14,7 @@ from ._base import check, forks
 from ._base.forks import importing
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
-from ._buffer.adding import shadow
+from ._buffer.adding import SHADOWED, shadow, shadows
 from ._buffer.arguments import choice, generator, hinting_at_sb3, readable
 from ._buffer.choices import Choices
 from ._buffer.core import CLOSED, Core, forked, opened
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from .checkpoints._saving import Saved
     from .checkpoints.autosave import Autosave
     from .processes.writer import Writer
+
+_USED = {"_core", "schema", "item", "sampler", "storage", "num_envs", "boundaries", "limiter"}
 
 
 class ReplayBuffer:
@@ -102,7 +104,7 @@ class ReplayBuffer:
         return made
 
     def _use(self, core: Core) -> None:
-        """Be the buffer of this core."""
+        """Be the buffer of this core; `_USED` has the names of these attributes."""
         self._core = core
         self.schema, self.item, self.sampler, self.storage = core.schema, core.item, core.sampler, core.storage
         self.num_envs, self.boundaries = core.ring.lanes, core.choices.boundaries
@@ -312,6 +314,8 @@ class ReplayBuffer:
         `stats()` nor for a limiter. Priorities that are updated after a batch change those that are drawn later: of the
         next `depth` batches, which wait already, or one of which is just being drawn, nothing changes.
 
+        Where a subclass has a `sample` of its own, the thread calls that; what it draws counts as drawn at once.
+
         Args:
             batch_size: Number of items of a batch, >= 1.
             depth: How many batches wait at most, >= 1.
@@ -354,7 +358,9 @@ class ReplayBuffer:
         with importing:
             from ._buffer.prefetching import prefetched
 
-        return prefetched(self._core, batch_size, depth, to, device, beta, transform)
+        usual = shadows(self, "sample") or getattr(self.sample, "__func__", None) is ReplayBuffer.sample
+        own = None if usual or self._core is CLOSED else self.sample
+        return prefetched(self._core, batch_size, depth, to, device, beta, transform, own)
 
     def read(self, ids: Any) -> Batch:
         """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.
@@ -624,7 +630,12 @@ class ReplayBuffer:
         with importing:
             from .checkpoints._copying import copied, rebuilt
 
-        return rebuilt, (type(self), copied(self._core))
+        made = rebuilt, (type(self), copied(self._core))
+        state: Any = super().__reduce_ex__(2)[2]  # what a subclass, or its user, has added
+        state, slots = state if isinstance(state, tuple) else (state, None)
+        if isinstance(state, dict):
+            state = {name: each for name, each in state.items() if name not in _USED and not shadows(self, name)}
+        return (*made, state if slots is None else (state, slots)) if state or slots else made
 
     def writer(self, env_ids: Any = None) -> Writer:
         """A `relive.Writer` for another process: it can be pickled, and claims its lanes when it is first used there.
@@ -678,7 +689,7 @@ class ReplayBuffer:
             if core.limit is not None:
                 core.limit.over = True
             self._core = CLOSED
-            for name in ("add", "extend", "sample", "update_priorities"):
+            for name in SHADOWED:
                 vars(self).pop(name, None)
 
     def __enter__(self) -> Self:

@@ -188,6 +188,14 @@ def _unguarded() -> None:
     """Stands for a reference to a guard."""
 
 
+SHADOWED = ("add", "extend", "sample", "update_priorities")
+
+
+def shadows(buffer: object, name: str) -> bool:
+    """Whether a buffer has a call for one of these methods that `shadow` has put there, and no user."""
+    return name in SHADOWED and type(vars(buffer).get(name)).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
 def shadow(buffer: object, name: str, call: Callable[..., Int64], method: Callable[..., Int64]) -> None:
     """Let `call`, which is not a method of `Adding`, stand for a buffer's `method`, whose frame would take time.
 

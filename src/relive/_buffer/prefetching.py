@@ -43,8 +43,9 @@ def prefetched(
     device: Any,
     beta: float | None,
     transform: Change | None,
+    sample: Callable[..., Batch] | None,
 ) -> Prefetched:
-    """`ReplayBuffer.prefetch`."""
+    """`ReplayBuffer.prefetch`; `sample`: a subclass's own, which draws in its place."""
     size = check.integer(batch_size, f"{_AT}(batch_size)", minimum=1)
     ahead = check.integer(depth, f"{_AT}(depth)", minimum=1)
     if size > core.most:
@@ -67,6 +68,18 @@ def prefetched(
 def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> Ahead:
     """Draw batches of `size` items of a buffer ahead, and change them."""
     lock, limit = core.lock, core.limit
+    if sample is not None:
+        own, named = sample, {} if beta is None else {"beta": beta}
+
+        def draw_own(stopped: Callable[[], bool]) -> Batch:
+            since = None
+            while limit is not None and not limit.can_sample(size):
+                since = limit.wait_to_sample(size, since, stopped)
+            with lock.alone():
+                seed = change.seed(core.tally.rng)
+            return convert(change(own(size, **named), seed))
+
+        return Prefetched(draw_own, ahead, at=_AT)
     account = None if limit is None else limit.drawing_ahead()
 
     def draw_ahead(stopped: Callable[[], bool]) -> Batch:
