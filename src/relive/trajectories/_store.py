@@ -96,7 +96,7 @@ class Store:
         self._alike: set[int] = set()  # layouts with these fields
         self.removals = 0
         self._saves, self._doomed = 0, list[int]()  # saves that go on, and what is deleted when they are over
-        self._reads: dict[object, list[int]] = {}  # reads that go on, and what was removed meanwhile
+        self._reads: dict[int, list[int]] = {}  # reads that go on, and what was removed meanwhile
 
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:
@@ -125,20 +125,18 @@ class Store:
         with self.settled():
             return self.removals != removals
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        """Let reads inside the block put back no file for good that is removed meanwhile. Needs no lock."""
-        key, removed = object(), list[int]()
-        with self.lock:
-            self._reads[key] = removed
-        try:
-            yield
-        finally:
-            with self.lock:
-                del self._reads[key]
-                if self.source is not None:
-                    for id_ in removed:
-                        self.source.forget(id_)
+    def begin_read(self) -> list[int]:
+        """Note that a read begins; returns a list which gets what is removed until its end. Needs no lock."""
+        removed = list[int]()
+        self._reads[id(removed)] = removed
+        return removed
+
+    def end_read(self, removed: list[int]) -> None:
+        """Close the files of what was removed during a read, which may have put them back. Needs no lock."""
+        del self._reads[id(removed)]
+        if removed and self.source is not None:
+            for id_ in removed:
+                self.source.forget(id_)
 
     def close(self) -> None:
         """Close the directory."""
@@ -233,11 +231,11 @@ class Store:
         for id_ in gone["id"].tolist():
             self.blocks.pop(id_, None)
             self.cache.drop(id_)
-        for id_ in files:
+        for removed in list(self._reads.values()):
+            removed.extend(files)
+        for id_ in files:  # then: a read that has ended before has put it back
             if self.source is not None:
                 self.source.forget(id_)
-        for removed in self._reads.values():
-            removed.extend(files)
         self.index.remove_oldest(count)
         if not len(self.index):
             self.columns, self._alike = None, set()

@@ -473,16 +473,17 @@ class TrajectoryReplayBuffer:
     def _repeated(self, read: Callable[[], _T]) -> _T:
         """Call `read`; again, if trajectories were removed meanwhile, here or by the writer of a loaded directory."""
         for attempt in itertools.count():
-            removals = self._store.removals
+            removals, removed = self._store.removals, self._store.begin_read()
             try:
-                with self._store.reading():
-                    return read()
+                return read()
             except StorageError as error:
                 # The file is not there, or another trajectory's since the writer has loaded a checkpoint.
                 gone = isinstance(error.__cause__, FileNotFoundError) or isinstance(error, CorruptionError)
                 again = self._store.removed_since(removals) or (gone and self.refresh())
                 if attempt == _ATTEMPTS or not (again or self._store.removed_since(removals)):  # another thread's look
                     raise
+            finally:
+                self._store.end_read(removed)
         raise AssertionError
 
     def _only(self, id_: int, method: str) -> Snapshot:
