@@ -91,6 +91,18 @@ def test_a_method_that_a_user_has_put_there_stays() -> None:
         assert next(batches) == "twice 4"
 
 
+@pytest.mark.parametrize("how", COPIES)
+def test_copies_with_a_limiter(how: str) -> None:
+    """Whose calls are functions that wait first."""
+    limiter = relive.RateLimiter(samples_per_insert=10, min_size=20, error_buffer=1000)
+    for kind in (Counting, relive.ReplayBuffer):
+        buffer = build(kind, limiter=limiter)
+        buffer.note = 7
+        made = COPIES[how](buffer)
+        made.add(obs=0, action=0, reward=0, next_obs=0, terminated=False, truncated=False)
+        assert (len(made), len(buffer), made.note) == (51, 50, 7)
+
+
 def twice(n: int) -> str:
     return f"twice {n}"
 

@@ -193,7 +193,8 @@ SHADOWED = ("add", "extend", "sample", "update_priorities")
 
 def shadows(buffer: object, name: str) -> bool:
     """Whether a buffer has a call for one of these methods that `shadow` has put there, and no user."""
-    return name in SHADOWED and type(vars(buffer).get(name)).__module__.partition(".")[0] == __name__.partition(".")[0]
+    wrapped = getattr(vars(buffer).get(name), "__wrapped__", None)
+    return isinstance(wrapped, MethodType) and wrapped.__self__ == name
 
 
 def shadow(buffer: object, name: str, call: Callable[..., Int64], method: Callable[..., Int64]) -> None:
