@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ._flow.limiter import RateLimiter
     from ._flow.prefetch import Prefetched
     from ._flow.transform import Change
-    from .checkpoints._saving import Saved
+    from .checkpoints._saving import Saved, Saver
     from .checkpoints.autosave import Autosave
     from .processes.writer import Writer
 
@@ -616,14 +616,24 @@ class ReplayBuffer:
         if type(self.storage) is storages.Shared:
             wanted, remedy = "a buffer in `Ram` or `Mapped`", "`Mapped(path)` loses nothing when a process is killed"
             raise ArgumentError(message(wanted, f"`{self.storage!r}`", "ReplayBuffer.autosave", remedy))
-        tally = self._core.tally
-        tally.autosave = begun(self, tally.autosave, os.fspath(path), every, keep)
+        core = self._core
+        tally = core.tally
+        tally.autosave = begun(self, ReplayBuffer._of(core), tally.autosave, os.fspath(path), every, keep)
         return tally.autosave
 
     def _changes(self) -> object:
-        core = self._core
-        tally = core.tally
-        return core.ring.counters.tobytes(), core.ring.clock.tobytes(), tally.numbers.tobytes(), tally.written
+        from .checkpoints._snapshot import changes_of
+
+        return changes_of(self._core)
+
+    def _saver(self) -> Saver:
+        from .checkpoints._saving import saver_of
+
+        return saver_of(self._core.tally)
+
+    def _inside(self) -> bool:
+        saver = self._core.tally.saver
+        return forks.inside() or self._core.lock.taken() or (saver is not None and saver.taken)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # For `pickle` and `copy`: a copy in `Ram` that goes on like this buffer. `save` is faster, and smaller.
@@ -679,8 +689,13 @@ class ReplayBuffer:
         core = self._core
         if core is CLOSED:
             return
-        if core.tally.autosave is not None:
-            core.tally.autosave.close()
+        saving = core.tally.autosave
+        if self._inside():
+            raise core.lock.refusal()
+        if saving is not None:
+            saving.close()
+            if not saving.closed:  # inside its own save
+                raise core.lock.refusal()
         if not core.access.forked:
             self.sync()
         forks.forget(self)

@@ -70,6 +70,11 @@ def halt(lock: CallLock, *, outer: bool = False) -> None:
         (_outer if outer else _locks).add(lock)
 
 
+def inside() -> bool:
+    """Whether this thread was interrupted while it had one of the locks here, which other threads may need."""
+    return any(lock._is_owned() for lock in (_list, _one, importing))  # type: ignore[attr-defined]
+
+
 def locks() -> list[CallLock]:
     """All that are held over a fork, in the order in which threads take them."""
     with _list:

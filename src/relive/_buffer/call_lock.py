@@ -14,6 +14,7 @@ from .._ring import kernels as _kernels
 from ..errors import ReliveError, message
 
 _PATIENCE, _LOOK = 10.0, 200e-6  # seconds that the end waits for calls, and from one look to the next
+_first: list[Callable[[], None]] = []
 
 
 class CallLock:
@@ -98,11 +99,22 @@ def one_at_a_time(
     return call
 
 
+def before_the_end(call: Callable[[], None]) -> Callable[[], None]:
+    """Have `call` made at the end of the program, after all that the program itself has for its end.
+
+    What the program registered with `atexit` since it imported relive comes first, whenever `call` was given.
+    """
+    _first.append(call)
+    return call
+
+
 def _end() -> None:
     """Let the calls of daemon threads come to their end, and begin no more: native code cannot be torn down.
 
     Such a thread ends at its next call. One that does not come back in time is left alone.
     """
+    for call in _first:
+        call()
     if not _kernels.is_native():
         return
     kernels, patience = _kernels.active(), time.monotonic() + _PATIENCE

@@ -43,18 +43,34 @@ class Folder:
             raise StorageError(message("a directory", got, self.path)) from error
         self._lock: int | None = None
 
-    def lock(self, remedy: str) -> None:
+    def lock(self, remedy: str, name: str = "lock") -> None:
         """Become the only writer of the directory, until `close` or the end of the process; `remedy`: if it has one.
 
         A forked child neither holds the lock nor keeps it from other processes.
         """
         try:
-            self._lock = self._open("lock", os.O_RDWR | os.O_CREAT | AT_ONCE)
+            self._lock = self._open(name, os.O_RDWR | os.O_CREAT | AT_ONCE)
             system.lock(self._lock)
         except OSError as error:
             what = f"Could not lock the directory ({error.strerror})"
             raise StorageError(event(what, self.path, remedy)) from error
         forks.tell(self)
+
+    def locked(self, name: str) -> bool:
+        """Whether an open folder, of this process or another one, has the lock of that name."""
+        try:
+            fd = self._open(name, os.O_RDWR | AT_ONCE)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        try:
+            system.lock(fd)
+        except OSError:
+            return True
+        finally:
+            let_go(fd)
+        return False
 
     def __del__(self) -> None:
         if hasattr(self, "_lock"):

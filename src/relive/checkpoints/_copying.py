@@ -20,6 +20,7 @@ from ..storage import Ram
 from ._filling import fill_limiter, fill_ring, fill_sampler
 from ._lanes import lanes_of
 from ._names import CLOCK, LIMITER, WHOLE
+from ._saving import Saver
 from ._snapshot import Facts, Snapshot, restore
 from ._steps import rows_in
 
@@ -33,6 +34,7 @@ class Copy(Frozen):
     Attributes:
         choices: What it was built from.
         identity: Names the buffer and its copies.
+        known: Tokens of the saves that it goes on from.
         facts: What is in no array.
         arrays: The small arrays, by name.
         columns: The units of every column that are stored, lane by lane.
@@ -40,6 +42,7 @@ class Copy(Frozen):
 
     choices: Choices
     identity: str
+    known: tuple[str, ...]
     facts: Facts
     arrays: dict[str, Array]
     columns: list[Array]
@@ -59,7 +62,9 @@ def copied(core: Core) -> Copy:
         snapshot.check()
         # Here, since others may draw later; and `copy.copy` takes what it is given for the copy.
         facts = Facts(**{**vars(snapshot.facts), "rng": deepcopy(snapshot.facts.rng)})
-    return Copy(core.choices, core.tally.identity, facts, snapshot.arrays(), columns)
+    saver = core.tally.saver
+    known = () if saver is None else tuple(saver.known)
+    return Copy(core.choices, core.tally.identity, known, facts, snapshot.arrays(), columns)
 
 
 def rebuilt(kind: type[ReplayBuffer], copy: Copy) -> ReplayBuffer:
@@ -80,7 +85,7 @@ def rebuilt(kind: type[ReplayBuffer], copy: Copy) -> ReplayBuffer:
         units, rows, block = _units(core.ring, number, column, lanes.first, lanes.head)
         kernels.active().set_ranges([rows], core.ring.lanes, block, units, [values])
     restore(core, copy.facts)
-    core.tally.identity = copy.identity
+    core.tally.identity, core.tally.saver = copy.identity, Saver(copy.identity, known=copy.known)
     return kind._of(core)
 
 

@@ -278,7 +278,7 @@ class Loading:
             self._carry_priorities(core)
         if alone:
             core.tally.identity = first.manifest.identity
-            core.tally.saver = Saver(first.manifest.identity, first.basis)
+            core.tally.saver = Saver(first.manifest.identity, first.basis, first.later())
         return ReplayBuffer._of(core)
 
     def _fill_exactly(self, spec: Mapping[str, ArraySpec], memory: Memory) -> bool:

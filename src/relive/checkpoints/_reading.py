@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from .._disk.tensors import Tensor, TensorReader
 from .._ring import kernels
 from .._ring.lanes import HEAD, sizes_in
 from .._ring.plans import Window
-from ..errors import CorruptionError, event, message
+from ..errors import CorruptionError, StorageError, event, message
 from ..schema import Column, Schema
 from . import _manifest
 from ._lanes import Lanes, lanes_of
@@ -101,6 +101,13 @@ class OpenSave:
     def basis(self) -> Basis:
         """What a further save of the same buffer can build upon."""
         return Basis(self.manifest.token, self.lanes.head, tuple(part for part, _ in self.parts))
+
+    def later(self) -> Iterator[str]:
+        """The tokens of saves that the directory had when this earlier one was opened."""
+        numbers = map(_manifest.number_of, self._names)
+        for number in {number for number in numbers if number is not None and number > self.manifest.number}:
+            with suppress(StorageError):  # damaged, or of files without a manifest
+                yield _manifest.read(self._folder, number).token
 
     def pieces(self, columns: Sequence[Column], named: Callable[[Int64], Int64] = _as_they_are) -> Iterator[Piece]:
         """All units of columns that are kept at the same steps, writable ones or others, piece by piece.

@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -15,12 +16,13 @@ import numpy as np
 from .._base import check, forks
 from .._base.frozen import Frozen
 from .._base.types import Int64
-from .._buffer.core import Core
+from .._buffer.core import Core, Tally
 from .._disk.files import TEMPORARY, Folder
 from .._disk.kinds import SAVES, check_kind
 from .._disk.tensor_writer import TensorWriter, portions_of
 from .._disk.tensors import Tensor
-from ..errors import CorruptionError, ReliveError, StorageError, event, message
+from .._ring import kernels
+from ..errors import CorruptionError, ReliveError, ReliveWarning, StorageError, event, message
 from . import _manifest
 from ._checking import Checks
 from ._copy_on_overwrite import CopyOnOverwrite
@@ -31,6 +33,7 @@ from ._snapshot import Snapshot
 from ._steps import clipped, ranges_of, rows_in, steps_writer
 
 STATE_FORMAT = "relive.state.1"
+_CLAIM = "lock-autosave"  # locked as long as an autosave lives
 
 
 class Saved:
@@ -69,7 +72,7 @@ class Saved:
             StorageError: It could not be written; the save before it is what `load` finds.
             TimeoutError: It goes on longer than `timeout`.
         """
-        if not self._ended.wait(timeout):
+        if not self._ended.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             raise TimeoutError(f"the save is not complete after {timeout} s")
         if self._error is not None:
             self._told = True
@@ -138,17 +141,73 @@ class Basis(Frozen):
 class Saver:
     """Saves one buffer, again and again. It does not hold the buffer, which holds it: memory goes with `del buffer`.
 
+    Copies of a buffer have its identity, so each saver marks the tokens of its saves: where the newest save in a
+    directory is neither its own nor known, a copy goes on there, too, or a program that was started twice.
+
     Args:
         name: The buffer's identity.
         basis: The save that it was loaded from.
+        known: Tokens of saves that were in the directory then.
     """
 
-    def __init__(self, name: str, basis: Basis | None = None) -> None:
-        self._identity, self._basis = name, basis
+    def __init__(self, name: str, basis: Basis | None = None, known: Iterable[str] = ()) -> None:
+        self._identity, self._basis, self._known = name, basis, {*known}
+        self._mark = os.urandom(8).hex()
+        self._claimed: Folder | None = None  # the directory of the buffer's autosave
         self._behind: Saved | None = None  # the last save that no call waited for
         self._damaged: set[File] = set()  # files that were found damaged
-        self._lock = threading.RLock()
+        self._lock = kernels.active().Lock()
         forks.tell(self)
+
+    @property
+    def taken(self) -> bool:
+        """Whether this thread is in the middle of a save."""
+        return self._lock.taken()
+
+    @property
+    def known(self) -> set[str]:
+        """Tokens of saves that the buffer goes on from, with or without this saver."""
+        return self._known if self._basis is None else {*self._known, self._basis.token}
+
+    def claim(self, path: str) -> None:
+        """Keep all other buffers from saving to a directory, until `release` or the end of the process.
+
+        Raises:
+            StorageError: Another one has claimed it.
+        """
+        folder = Folder(path, create=True)
+        try:
+            remedy = "close the autosave that another buffer has there, or end its program; or save to another directory"
+            folder.lock(remedy, _CLAIM)
+        except BaseException:
+            folder.close()
+            raise
+        self._claimed = folder
+
+    def release(self) -> None:
+        """Let others save to the directory that was claimed."""
+        claimed, self._claimed = self._claimed, None
+        if claimed is not None:
+            claimed.close()
+
+    def check(self, folder: Folder, found: Sequence[Manifest]) -> None:
+        """Check that no other buffer goes on with the saves in a directory, `found`, the newest first.
+
+        Raises:
+            StorageError: One has an autosave there; or this one has, and another one has saved there meanwhile.
+        """
+        at, claimed = folder.path, self._claimed is not None and os.path.samefile(self._claimed.path, folder.path)
+        if not claimed and folder.locked(_CLAIM):
+            remedy = "close that autosave, or end its program; or save to another directory"
+            raise StorageError(message("a directory of this buffer's", "the autosave of another buffer", at, remedy))
+        token = found[0].token if found else self._mark
+        if not token.startswith(self._mark) and token not in self.known:
+            got = f"save {found[0].number} of a copy of it: another program, or another buffer, saved there meanwhile"
+            remedy = "save to another directory, or go on with `relive.load(path)`"
+            if claimed:
+                raise StorageError(message("this buffer's own saves", got, at, remedy))
+            what = f"Expected this buffer's own saves, got {got}. This save takes their place"
+            warnings.warn(event(what, at, remedy), ReliveWarning, stacklevel=6)
 
     def save(self, core: Core, path: str, keep: int, wait: bool, verify: bool) -> Saved:
         """`ReplayBuffer.save`."""
@@ -162,7 +221,7 @@ class Saver:
                 if not last._told:
                     last.wait()
             task = _Task(core, Folder(path, create=True), self._identity, keep)
-            task.begin(self._basis, verify, self._damaged)
+            task.begin(self, self._basis, verify, self._damaged)
             if wait:
                 self._run(task)
                 return task.saved.wait()
@@ -176,11 +235,12 @@ class Saver:
 
     def _forked(self) -> None:
         """In a child: the thread that saves is not there, and what it saves is not the child's."""
-        self._lock, self._behind = threading.RLock(), None
+        self._lock, self._behind, self._claimed = kernels.active().Lock(), None, None
+        self._known, self._mark = self.known, os.urandom(8).hex()
 
     def _run(self, task: _Task) -> None:
         try:
-            self._basis = task.run()
+            self._basis = task.run(self._mark)
             task.end()
         except BaseException as error:
             task.end(error)
@@ -188,10 +248,16 @@ class Saver:
 
 def save(core: Core, path: str | os.PathLike[str], keep: int, wait: bool, verify: bool) -> Saved:
     """`ReplayBuffer.save`."""
-    folder, tally = check.path(path, "ReplayBuffer.save(path)"), core.tally
+    folder = check.path(path, "ReplayBuffer.save(path)")
     with core.lock.alone():
-        saver = tally.saver = tally.saver or Saver(tally.identity)
+        saver = saver_of(core.tally)
     return saver.save(core, folder, keep, wait, verify)
+
+
+def saver_of(tally: Tally) -> Saver:
+    """What saves a buffer."""
+    tally.saver = tally.saver or Saver(tally.identity)
+    return tally.saver
 
 
 def manifests_of(folder: Folder, identity: str) -> list[Manifest]:
@@ -223,13 +289,14 @@ class _Task:
         self._start = time.perf_counter()
         self._core, self._folder, self._identity, self._keep = core, folder, name, keep
 
-    def begin(self, basis: Basis | None, verify: bool, damaged: set[File]) -> None:
+    def begin(self, saver: Saver, basis: Basis | None, verify: bool, damaged: set[File]) -> None:
         """Take the snapshot; if that fails, the directory is let go of."""
         core, folder = self._core, self._folder
         try:
             self._choices = choices_of(core)
             folder.lock("wait for the save that is being written there, or save to another directory")
             found = manifests_of(folder, self._identity)
+            saver.check(folder, found)
             self._number = 1 + max([0, *_manifest.numbers(folder)])
             self._checks = Checks(folder, self._number, verify, damaged)
             basis = self._continued(found, basis)
@@ -256,8 +323,8 @@ class _Task:
         self._folder.close()
         self.saved._end(error)
 
-    def run(self) -> Basis:
-        """Write the files; what the next save can build upon."""
+    def run(self, mark: str) -> Basis:
+        """Write the files, with a token that begins with `mark`; what the next save can build upon."""
         folder, number = self._folder, self._number
         before = self._folder.sizes()
         parts, written = list(self._kept), 0
@@ -273,7 +340,7 @@ class _Task:
         manifest = Manifest(
             number=number,
             identity=self._identity,
-            token=os.urandom(16).hex(),
+            token=mark + os.urandom(8).hex(),
             choices=self._choices,
             counts=self._snapshot.facts.counts,
             generator=self._generator,

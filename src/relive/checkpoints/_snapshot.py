@@ -52,6 +52,34 @@ def restore(core: Core, facts: Facts) -> None:
     core.tally.note(facts.last_ids, facts.last_weights)
 
 
+def changes_of(core: Core) -> object:
+    """All that a save holds, but for what changes with it: another one after every call that changes a save.
+
+    The arrays of slots change with the counters and with updates, which are counted; the steps with the counters.
+    """
+    if core.lock.taken():  # inside a call, whose changes may be half done
+        return _changes(core)
+    with core.lock.reentrant:
+        core.index.refresh()
+        return _changes(core)
+
+
+def _changes(core: Core) -> object:
+    tally, ring = core.tally, core.ring
+    spec = core.sampler.spec(ring.lanes, ring.rows)
+    whole = [core.memory.host(name) for name, each in spec.items() if each.saved == "whole" and each.nbytes]
+    totals = [] if core.limit is None else [core.limit.totals()]
+    arrays = [ring.counters, ring.clock, tally.numbers, *whole, *totals]
+    return [array.tobytes() for array in arrays], tally.written, core.slow_adds, tally.last, _state(tally.rng)
+
+
+def _state(rng: np.random.Generator) -> object:
+    try:
+        return state_of(rng)
+    except (AttributeError, ValueError, TypeError, KeyError):  # not NumPy's, which no save takes
+        return rng
+
+
 class Snapshot:
     """Copies of the small arrays of a buffer, which `take` makes under its lock.
 

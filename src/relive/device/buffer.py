@@ -13,14 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._base import check
+from .._base import check, forks
 from .._base.extras import needs
 from .._base.memory import available_bytes
 from .._base.nests import nested
 from .._buffer.arguments import no_priorities, readable, too_many
+from .._buffer.call_lock import CallLock
 from .._buffer.choices import Choices
+from .._buffer.core import Tally
+from .._ring import kernels as kernels_of
 from .._ring.lanes import BOUNDARIES, DRAWABLE, STORED
 from ..batch import Batch
+from ..checkpoints._saving import Saver, saver_of
 from ..checkpoints.autosave import Autosave, begun
 from ..errors import ArgumentError, NotEnoughData, ReliveError, message
 from ..samplers import Prioritized
@@ -38,7 +42,6 @@ from ._twin import Ahead, Twin
 if TYPE_CHECKING:
     from typing import Self
 
-    from .._buffer.core import Tally
     from .._buffer.stats import Stats
     from ..buffer import ReplayBuffer
     from ..checkpoints._saving import Saved
@@ -163,8 +166,8 @@ class DeviceBuffer:
         runs += 2 * self._layout.history  # with a final observation, and where a stream begins
         self._kernels: Kernels = made(self._layout, self._state, item, self._settings, runs)
         self._arguments, self._late = Arguments(self._layout, device), Late(self._state.flags)
-        self._lock = threading.Condition(threading.Lock())
-        self._copying = threading.Lock()
+        self._lock = threading.Condition()
+        self._copying = kernels_of.active().Lock()
         self._ahead = Ahead(self._layout, self._lock)
         self._twin: Twin | None = None  # what was saved last
         self._stream: Any = None
@@ -194,6 +197,8 @@ class DeviceBuffer:
             look: Whether the errors of earlier calls are raised.
             changes: Whether the call changes the buffer; then none is raised.
         """
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            raise CallLock.refusal()
         with self._lock:
             self._calls += look
             captured = self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
@@ -426,11 +431,22 @@ class DeviceBuffer:
             ReliveError: The buffer has an autosave that goes on. Once a CUDA graph has captured calls, its saves
                 fail, and `stats().autosave` says so: let the thread that replays save.
         """
-        self._autosave = begun(self, self._autosave, os.fspath(path), every, keep)
+        kept = object.__new__(DeviceBuffer)
+        kept.__dict__ = vars(self)  # the same buffer as another object, which outlives this one until it is saved
+        self._autosave = begun(self, kept, self._autosave, os.fspath(path), every, keep)
         return self._autosave
 
     def _changes(self) -> object:
         return self._calls
+
+    def _saver(self) -> Saver:
+        self._tally = self._tally or Tally(np.random.default_rng())
+        return saver_of(self._tally)
+
+    def _inside(self) -> bool:
+        saver = None if self._tally is None else self._tally.saver
+        own: bool = self._lock._is_owned() or self._copying.taken()  # type: ignore[attr-defined]
+        return own or forks.inside() or (saver is not None and saver.taken)
 
     def stats(self) -> Stats:
         """A snapshot of what happened, as `ReplayBuffer.stats`; waits, and copies no step."""
