@@ -108,8 +108,19 @@ class Access(Protocol):
         """Store what is in no array, and have all arrays written to the disk."""
         ...
 
+    def still(self, take: Callable[[], Int64 | None]) -> None:
+        """Call `take` while no other process writes, perhaps several times.
+
+        What it returns is how far each lane may go then, int64 `[L]`, until `release`; None: as far as before.
+        """
+        ...
+
+    def release(self) -> None:
+        """Let other processes write as they like."""
+        ...
+
     def unmoved(self, counters: Int64) -> None:
-        """Check that no other process has written to a lane since its counters were `counters`.
+        """Check that no other process wrote what must not change for a save: since its counters were `counters`.
 
         Raises:
             ReliveError: One has.
@@ -178,6 +189,11 @@ class Alone:
     def count(self, updates: int, stale: int) -> None: ...
 
     def keep(self, rng: np.random.Generator, counts: dict[str, int]) -> None: ...
+
+    def still(self, take: Callable[[], Int64 | None]) -> None:
+        take()
+
+    def release(self) -> None: ...
 
     def unmoved(self, counters: Int64) -> None: ...
 

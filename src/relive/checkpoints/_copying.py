@@ -52,13 +52,18 @@ def copied(core: Core) -> Copy:
     """A copy of a buffer, made under its lock."""
     ring = core.ring
     snapshot = Snapshot(core)
-    with core.lock.alone():
+    columns = list[Array]()
+
+    def take() -> None:
         snapshot.take()
-        columns = []
+        columns.clear()
         for number, column in enumerate(core.schema.columns):
             units, rows, block = _units(ring, number, column, snapshot.first, snapshot.head)
             columns.append(np.empty((rows_in(units), *rows.shape[1:]), rows.dtype))
             kernels.active().copy_ranges([rows], ring.lanes, block, units, columns[-1:])
+
+    with core.lock.alone():
+        core.access.still(take)
         snapshot.check()
         # Here, since others may draw later; and `copy.copy` takes what it is given for the copy.
         facts = Facts(**{**vars(snapshot.facts), "rng": deepcopy(snapshot.facts.rng)})

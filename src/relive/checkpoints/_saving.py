@@ -220,7 +220,7 @@ class Saver:
                 last._ended.wait()
                 if not last._told:
                     last.wait()
-            task = _Task(core, Folder(path, create=True), self._identity, keep)
+            task = _Task(core, Folder(path, create=True), self._identity, self._mark, keep)
             task.begin(self, self._basis, verify, self._damaged)
             if wait:
                 self._run(task)
@@ -240,7 +240,7 @@ class Saver:
 
     def _run(self, task: _Task) -> None:
         try:
-            self._basis = task.run(self._mark)
+            self._basis = task.run()
             task.end()
         except BaseException as error:
             task.end(error)
@@ -285,9 +285,9 @@ def manifests_of(folder: Folder, identity: str) -> list[Manifest]:
 class _Task:
     """One save, from the instant on that it saves."""
 
-    def __init__(self, core: Core, folder: Folder, name: str, keep: int) -> None:
+    def __init__(self, core: Core, folder: Folder, name: str, mark: str, keep: int) -> None:
         self._start = time.perf_counter()
-        self._core, self._folder, self._identity, self._keep = core, folder, name, keep
+        self._core, self._folder, self._identity, self._mark, self._keep = core, folder, name, mark, keep
 
     def begin(self, saver: Saver, basis: Basis | None, verify: bool, damaged: set[File]) -> None:
         """Take the snapshot; if that fails, the directory is let go of."""
@@ -303,28 +303,34 @@ class _Task:
             self._snapshot = Snapshot(core)
             with core.lock.alone():
                 begun = time.perf_counter()
-                self._snapshot.take()
-                generator = self._snapshot.generator()
-                self._kept, new = _planned(self._snapshot, basis)
-                # It lives as long as this task, whatever ends it.
-                self._guard = CopyOnOverwrite(core.schema, core.ring, new)
+                core.access.still(lambda: self._take(basis))
+                self._generator = self._snapshot.generator()
                 core.writer.watch(self._guard)
                 stopped = time.perf_counter() - begun
-            self._new, self._generator = new, generator
             self.saved = Saved(folder.path, self._number)
             self.saved.stopped = stopped
         except BaseException:
+            core.access.release()
             folder.close()
             raise
+
+    def _take(self, basis: Basis | None) -> Int64:
+        """Copy what changes, and plan the rest; how far lanes may go before that is written."""
+        self._snapshot.take()
+        self._kept, self._new = _planned(self._snapshot, basis)
+        # It lives as long as this task, whatever ends it.
+        self._guard = CopyOnOverwrite(self._core.schema, self._core.ring, self._new)
+        return self._guard.limits
 
     def end(self, error: BaseException | None = None) -> None:
         """Let go of the directory and of the buffer's rows, whatever came of it."""
         self._guard.close()
+        self._core.access.release()
         self._folder.close()
         self.saved._end(error)
 
-    def run(self, mark: str) -> Basis:
-        """Write the files, with a token that begins with `mark`; what the next save can build upon."""
+    def run(self) -> Basis:
+        """Write the files; what the next save can build upon."""
         folder, number = self._folder, self._number
         before = self._folder.sizes()
         parts, written = list(self._kept), 0
@@ -340,7 +346,7 @@ class _Task:
         manifest = Manifest(
             number=number,
             identity=self._identity,
-            token=mark + os.urandom(8).hex(),
+            token=self._mark + os.urandom(8).hex(),
             choices=self._choices,
             counts=self._snapshot.facts.counts,
             generator=self._generator,

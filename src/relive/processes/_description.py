@@ -32,6 +32,7 @@ from ..schema import Schema
 KEEPS = (*BOOKKEEPING, TOUCHED)
 _KEPT = [KEEPS, tuple(BOOKKEEPING)]
 CHOICES, OWNERS, STATE, COUNTS = "about/choices", "about/owners", "about/state", "about/counts"
+LIMITS = "about/limits"
 # Entries of `COUNTS`, which a live view reads.
 DRAWN, UPDATES, STALE, REDRAWN, LAST_ID = range(5)
 _STATE = 1 << 15  # bytes of one copy of the state
@@ -51,6 +52,7 @@ class BufferDescription(Frozen):
         sampler: Which items it draws; None likewise.
         limiter: What makes its writers and its draws wait for each other.
         keeps: What the ring records besides.
+        waits: Whether its writers wait for saves; those of older files do not.
         blob: What this was decoded from, whose size says where other arrays are.
         unknown: The descriptions of item and sampler, where they are None.
     """
@@ -65,6 +67,7 @@ class BufferDescription(Frozen):
     sampler: Sampler | None
     limiter: RateLimiter | None
     keeps: tuple[str, ...] = KEEPS
+    waits: bool = True
     blob: bytes = b""
     unknown: Mapping[str, Any] = MappingProxyType({})
 
@@ -89,6 +92,7 @@ class BufferDescription(Frozen):
             "sampler": described(self.sampler),
             "limiter": None if self.limiter is None else described(self.limiter),
             "keeps": self.keeps,
+            "waits": self.waits,
         }
         text = json.dumps(facts).encode()
         return zlib.crc32(text).to_bytes(4, "little") + text
@@ -111,11 +115,12 @@ class BufferDescription(Frozen):
             item, sampler = built("item", facts["item"]), built("sampler", facts["sampler"])
             limiter = None if facts["limiter"] is None else built("limiter", facts["limiter"])
             keeps = tuple(facts.get("keeps", BOOKKEEPING))
-            if keeps not in _KEPT:
+            waits = facts.get("waits", False)
+            if keeps not in _KEPT or type(waits) is not bool or (waits and TOUCHED not in keeps):
                 raise ValueError("a ring that records something else")
             unknown = {what: facts[what] for what, made in (("item", item), ("sampler", sampler)) if made is None}
             schema, blob = schema_of(facts["schema"]), bytes(blob)
-            return cls(schema, lanes, *sizes, window, item, sampler, limiter, keeps, blob, unknown)
+            return cls(schema, lanes, *sizes, window, item, sampler, limiter, keeps, waits, blob, unknown)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StorageError(message("what a buffer was built from", f"`{error}`", at)) from None
 
@@ -126,13 +131,18 @@ class BufferDescription(Frozen):
         return {f"ring/{name}": wanted for name, wanted in arrays.items()} | limits
 
     def spec(self) -> dict[str, ArraySpec]:
-        """The further arrays: this text, the process of each lane's writer, the state at the last `sync`, counts."""
+        """The further arrays: this text, the process of each lane's writer, the state at the last `sync`, counts.
+
+        The last is how far writers may go while the buffer is saved.
+        """
         text, numbers = np.dtype(np.uint8), np.dtype(np.int64)
+        limits = {LIMITS: ArraySpec((self.lanes,), numbers)} if self.waits else {}
         return {
             CHOICES: ArraySpec((len(self.encoded()),), text),
             OWNERS: ArraySpec((self.lanes,), numbers),
             STATE: ArraySpec((2, _STATE), text),
             COUNTS: ArraySpec((8,), numbers),
+            **limits,
         }
 
 

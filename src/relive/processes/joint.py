@@ -32,6 +32,7 @@ from ._description import (
     COUNTS,
     DRAWN,
     LAST_ID,
+    LIMITS,
     OWNERS,
     REDRAWN,
     STALE,
@@ -40,6 +41,7 @@ from ._description import (
     BufferDescription,
     StateFile,
 )
+from ._hold import Hold
 
 if TYPE_CHECKING:
     from ._view import View
@@ -69,6 +71,7 @@ class Joint:
 
     Attributes:
         memory: As above.
+        hold: What writers wait for while the buffer is saved; None: they do not.
         window, keeps, busy, shares_sampler, forked: As in `Access`. Until `bind` no other process can claim the lanes
             that are not busy.
     """
@@ -79,6 +82,8 @@ class Joint:
         self.alone = False
         self.memory, self.shares_sampler = memory, memory.may_add
         self.forked = False
+        self.hold: Hold | None = None
+        self._waits = about.waits
         self._view: View | None = None
         # What readers of their own draw is not the buffer's.
         counts = memory.host(COUNTS) if memory.may_add else np.zeros_like(memory.host(COUNTS))
@@ -106,6 +111,9 @@ class Joint:
             self.memory.locks.drop(lane + 1)
         lanes = range(ring.lanes) if self.memory.may_add else ()
         self.claims = Claims(ring, self.memory.locks, self.memory.host(OWNERS), lanes)
+        if self._waits:
+            self.hold = Hold(ring, self.memory.host(LIMITS), self.memory.locks)
+            self.hold.free()
         return self.claims
 
     def seen(self, schema: Schema, window: Window, ring: Ring) -> Ring:
@@ -264,10 +272,26 @@ class Joint:
         state = facts.get("rng")
         return None if state is None else generator_of(state), facts.get("counts", {})
 
+    def still(self, take: Callable[[], Int64 | None]) -> None:
+        """As in `Access`."""
+        if self.hold is None:
+            take()
+        else:
+            self.hold.still(take, self.claims.owner)
+
+    def release(self) -> None:
+        """As in `Access`."""
+        if self.hold is not None:
+            self.hold.release()
+
     def unmoved(self, counters: Int64) -> None:
         """As in `Access`."""
-        now, seen = (of[:, [HEAD, CUTS]] for of in (self.claims.ring.counters, counters))
-        moved = (now != seen).any(axis=1) & (self.claims.allowed == 0)
+        if self.hold is None:
+            now, seen = (of[:, [HEAD, CUTS]] for of in (self.claims.ring.counters, counters))
+            moved = (now != seen).any(axis=1)
+        else:
+            moved = self.hold.passed()
+        moved &= self.claims.allowed == 0
         if moved.any():
             lane = int(np.flatnonzero(moved)[0])
             what = f"Process {self.memory.host(OWNERS)[lane]} wrote to lane {lane} while the buffer was copied"

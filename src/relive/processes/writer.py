@@ -195,6 +195,8 @@ class _Opened:
         self.counters = ring.counters
         self.adding = Adding(about.schema, ring, _take_nothing_in, None, notices, lock, claims)
         self.add, self.extend = self.adding.call(several=False), self.adding.call(several=True)
+        if access.hold is not None:
+            self.adding.watch(access.hold)
         self.limit: Limit | None = None
         if about.limiter is not None:
             self.limit = limit = Limit(about.limiter, ring.counters, segment, access.present)

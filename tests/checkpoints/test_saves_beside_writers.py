@@ -1,0 +1,199 @@
+"""Saves of a buffer that other processes fill at full speed: each is one instant, and none keeps the writers for long."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from depth import eventually
+
+import relive
+from relive._ring import kernels
+from relive.checkpoints import _saving
+
+pytestmark = pytest.mark.skipif(not kernels.is_native(), reason="the NumPy kernels share nothing")
+
+SCHEMA = relive.Schema(obs=relive.Field((8,), "int64"), action=relive.Field((), "int64"))
+EPISODE = 37
+
+
+def steps_of(number: int, count: int) -> dict[str, Any]:
+    """Steps of a lane from a number on: the observation is the number, and episodes end after `EPISODE` of them."""
+    numbers = np.arange(number, number + count)
+    obs = np.repeat(numbers[:, None], 8, 1)
+    ends = numbers % EPISODE == EPISODE - 1
+    flags = {"terminated": ends, "truncated": np.zeros_like(ends)}
+    return {"obs": obs, "action": numbers, "reward": numbers, "next_obs": obs + 1, **flags}
+
+
+def write(writer: relive.Writer, stop: Any, length: int) -> None:
+    """Add as fast as that goes, until `stop` is 1; a step at a time, or `length` of them."""
+    number = 0
+    with writer:
+        while not stop.value:
+            steps = steps_of(number, length)
+            if length == 1:
+                writer.add(**steps)
+            else:
+                writer.extend(**{name: value[None] for name, value in steps.items()})
+            number += length
+
+
+@contextmanager
+def writing(buffer: relive.ReplayBuffer, lengths: tuple[int, ...]) -> Iterator[list[Any]]:
+    """A process for each of the first lanes."""
+    context = multiprocessing.get_context("fork")
+    stop = context.RawValue("i", 0)  # without a lock, which a kill would leave taken
+    processes = [
+        context.Process(target=write, args=(buffer.writer([lane]), stop, length)) for lane, length in enumerate(lengths)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        eventually(lambda: (buffer.lane_steps()[: len(lengths)] > 0).all())
+        yield processes
+    finally:
+        stop.value = 1
+        for process in processes:
+            process.join()
+
+
+def check(saved: relive.ReplayBuffer) -> None:
+    """What it has are the newest steps of each lane, one after the other, with what was added with them."""
+    ids, number = saved.column("ids"), saved.column("action")
+    for lane in range(saved.num_envs):
+        found = np.sort(number[(ids >= 0) & (ids % saved.num_envs == lane)])
+        assert (np.diff(found) == 1).all(), lane
+        assert len(found) == 0 or found[-1] == saved.lane_steps()[lane] - 1, "the newest one is there"
+    if saved.can_sample(64):
+        batch = saved.sample(64)
+        assert (batch.obs == batch.action[:, None]).all()
+        assert (batch.next_obs == batch.action[:, None] + 1).all()
+        assert (batch.terminated == (batch.action % EPISODE == EPISODE - 1)).all()
+
+
+def made(path: Path, rows: int, lanes: int = 3) -> relive.ReplayBuffer:
+    storage = relive.Mapped(path / "ring")
+    return relive.ReplayBuffer(
+        SCHEMA, rows * lanes, num_envs=lanes, storage=storage, sampler=relive.Prioritized(), seed=0
+    )
+
+
+@pytest.mark.parametrize("rows", [200, 20_000])
+def test_an_autosave_completes(rows: int, tmp_path: Path) -> None:
+    """Beside writers that go round again and again, and one that writes many steps at a time."""
+    with made(tmp_path, rows) as buffer, buffer.autosave(tmp_path / "saves", every=0.1) as saving:
+        with writing(buffer, (1, 1, 64)):
+            numbers = set()
+            for _ in range(8):
+                before = saving.stats().number
+                eventually(lambda before=before: saving.stats().number > before)  # type: ignore[misc]
+                saved = relive.load(tmp_path / "saves", storage=relive.Ram())
+                check(saved)
+                numbers.add(saved.stats().added)
+            assert len(numbers) == 8, "each has more than the one before"
+            began = buffer.lane_steps()
+            eventually(lambda: (buffer.lane_steps() > began).all())
+        assert saving.stats().errors == 0
+        saving.close()
+        saved = relive.load(tmp_path / "saves", storage=relive.Ram())
+        check(saved)
+        assert (saved.lane_steps() == buffer.lane_steps()).all()
+        saved = relive.load(tmp_path / "saves", storage=relive.Ram())
+        batch, again = buffer.sample(32), saved.sample(32)
+        assert (batch.ids == again.ids).all()
+        assert (batch.weights == again.weights).all()
+
+
+def test_what_copies_all_of_it(tmp_path: Path) -> None:
+    with made(tmp_path, 500) as buffer, writing(buffer, (1, 1)):
+        for take in range(20):
+            check(copy.deepcopy(buffer))
+            saved = buffer.save(tmp_path / "saves", wait=take % 2 == 0)
+            check(copy.deepcopy(buffer))
+            saved.wait()
+            check(relive.load(tmp_path / "saves", storage=relive.Ram()))
+
+
+def test_writers_of_this_process(tmp_path: Path) -> None:
+    with made(tmp_path, 100) as buffer, buffer.writer([0]) as writer:
+        for number in range(300):
+            writer.add(**steps_of(number, 1))
+            buffer.add(env_ids=[1], **steps_of(number, 1))
+            if number % 50 == 0:
+                buffer.save(tmp_path / "saves")
+                check(relive.load(tmp_path / "saves", storage=relive.Ram()))
+
+
+def stopped(process: Any, buffer: relive.ReplayBuffer, path: Path) -> None:
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        check_saved(buffer, path)
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+
+
+def killed(process: Any, buffer: relive.ReplayBuffer, path: Path) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    check_saved(buffer, path)
+
+
+def check_saved(buffer: relive.ReplayBuffer, path: Path) -> None:
+    begun = time.monotonic()
+    buffer.save(path)
+    assert time.monotonic() - begun < 2.0
+    check(relive.load(path, storage=relive.Ram()))
+
+
+@pytest.mark.parametrize("what", [stopped, killed])
+def test_a_writer_that_does_not_come_back(what: Callable[..., None], tmp_path: Path) -> None:
+    with made(tmp_path, 100) as buffer:
+        for take in range(4):
+            with writing(buffer, (1, 1)) as processes:
+                what(processes[take % 2], buffer, tmp_path / f"{take}")
+            buffer.clear()
+
+
+def test_a_killed_learner_lets_its_writers_go_on(tmp_path: Path) -> None:
+    """It was about to write a save, for which the lanes may go no further."""
+    context = multiprocessing.get_context("fork")
+    ready, stop = context.Event(), context.RawValue("i", 0)
+
+    def learn() -> None:
+        with made(tmp_path, 100) as buffer:
+            ready.set()
+            eventually(lambda: buffer.lane_steps()[0] > 500)
+            _saving._Task.run = lambda self: (ready.set(), time.sleep(30))  # type: ignore[assignment, return-value]
+            buffer.save(tmp_path / "saves")
+
+    learner = context.Process(target=learn)
+    learner.start()
+    assert ready.wait(30)
+    ready.clear()
+    writer = context.Process(target=write, args=(relive.Writer._later(str(tmp_path / "ring"), [0]), stop, 1))
+    writer.start()
+    try:
+        assert ready.wait(30)
+        with relive.open(tmp_path / "ring", seed=0) as reader:
+            before = reader.lane_steps()[0]
+            time.sleep(0.2)
+            assert reader.lane_steps()[0] <= before + 200, "it waits"
+            assert learner.pid is not None
+            os.kill(learner.pid, signal.SIGKILL)
+            held = reader.lane_steps()[0]
+            eventually(lambda: reader.lane_steps()[0] > held + 1000)
+    finally:
+        stop.value = 1
+        learner.kill()
+        writer.join()
+        learner.join()
