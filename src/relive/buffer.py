@@ -573,9 +573,14 @@ class ReplayBuffer:
             What was written; with `wait=False` its `wait()` says when.
 
         Raises:
-            StorageError: The directory cannot be written, is in use, or holds another buffer's saves.
+            StorageError: The directory cannot be written, is in use, or holds another buffer's saves; or another buffer
+                has an autosave there.
             ArgumentError: An argument outside these limits, or a generator that is not NumPy's.
-            ReliveError: Another process wrote to a `Shared` or `Mapped` buffer meanwhile. Earlier saves stay.
+            ReliveError: Another process goes on writing to a `Shared` or `Mapped` buffer, for which its `Writer`s
+                wait. Earlier saves stay.
+
+        Where a copy of this buffer saved there meanwhile, as one that was loaded twice, a `ReliveWarning` says that its
+        save is replaced.
 
         >>> import relive, tempfile
         >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
@@ -591,16 +596,19 @@ class ReplayBuffer:
         """Save what is new again and again, in a thread: a crash loses what came in the last interval.
 
         Args:
-            path: The directory, as in `save`; a buffer that goes on with it comes from `relive.load(path)`.
+            path: The directory, as in `save`; a buffer that goes on with it comes from `relive.load(path)`. No other
+                buffer saves there meanwhile.
             every: Seconds from one save to the next, >= 0.1.
             keep: As in `save`.
 
         Returns:
-            The autosave. It is closed by `with`, by its `close()` and with the buffer, and then writes a last save. Its
-            `stats()` are in `stats().autosave`, too.
+            The autosave. It is closed by `with`, by its `close()` and with the buffer, by the end of the program, and
+            when nothing holds the buffer any more, and then writes a last save. Its `stats()` are in
+            `stats().autosave`, too.
 
         Raises:
-            StorageError: The first save, which is made at once, could not be written.
+            StorageError: The first save, which is made at once, could not be written; or another buffer has an autosave
+                there, or saved there since this one was loaded.
             ArgumentError: An argument outside these limits, or a `Shared` buffer.
             ReliveError: The buffer has an autosave that goes on.
 
@@ -622,12 +630,14 @@ class ReplayBuffer:
         return tally.autosave
 
     def _changes(self) -> object:
-        from .checkpoints._snapshot import changes_of
+        with importing:
+            from .checkpoints._snapshot import changes_of
 
         return changes_of(self._core)
 
     def _saver(self) -> Saver:
-        from .checkpoints._saving import saver_of
+        with importing:
+            from .checkpoints._saving import saver_of
 
         return saver_of(self._core.tally)
 
@@ -685,6 +695,10 @@ class ReplayBuffer:
 
         Other processes that have a shared buffer open keep their memory of it until they close it, too. Further calls
         of this buffer raise a `ReliveError`, a second `close()` does nothing.
+
+        Raises:
+            ReliveError: It is called inside another call of the buffer, by a signal's handler. Nothing is changed.
+            StorageError: The last save of its autosave could not be written. It stays open, and can be closed again.
         """
         core = self._core
         if core is CLOSED:

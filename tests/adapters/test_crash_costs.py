@@ -9,6 +9,9 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +24,12 @@ from depth import some
 from needs import needs
 
 import relive
+from relive._ring import kernels
 
 PAGE = Path(__file__).parents[2] / "docs" / "saving.md"
 BEGIN, END = "<!-- kills -->\n", "<!-- end of kills -->\n"
+FIRST, LAST = "<!-- ends -->\n", "<!-- end of ends -->\n"
+TOP = "| a program with `buffer.autosave(path)` | what `relive.load(path)` finds |\n|---|---|\n"
 HEAD = "| | saves by | killed between two saves | killed inside a save |\n|---|---|---|---|\n"
 ROWS, WIDTH, BETWEEN, KILLS, MOST_KILLS = 4_000, 256, 100, 6, 60
 
@@ -248,6 +254,100 @@ def row(name: str, folder: Path) -> str:
     return f"| {name} | {library.call} | {texts[0]} | {texts[1]} |\n"
 
 
+# What each program does with `made()`, a buffer that is saved into the folder `saves` of the current one, until it ends.
+PROGRAMS = {
+    "holds the buffer in a local variable, and ends": """
+        def main():
+            fill(made())
+        main()
+    """,
+    "ends by an exception, or by `sys.exit`": """
+        def main():
+            fill(made())
+            sys.exit(1)
+        main()
+    """,
+    "drops the buffer, and is killed later": """
+        def main():
+            fill(made())
+        main()
+        os.kill(os.getpid(), signal.SIGKILL)
+    """,
+    "calls `os.chdir`": """
+        buffer = made()
+        os.mkdir("other")
+        os.chdir("other")
+        fill(buffer)
+    """,
+    "calls `close()` in the handler of a signal, which comes in the middle of `sample`": """
+        def reward(achieved, desired, info):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return np.zeros(len(achieved))
+        buffer = made(item=relive.Hindsight(reward=reward))
+        def stop(*_):
+            buffer.stats(), saving().close(), sys.exit(0)
+        signal.signal(signal.SIGTERM, stop)
+        fill(buffer)
+        buffer.sample(4)
+    """,
+    "is started twice": """
+        buffer = made()
+        for _ in range(2):
+            twin = relive.load("saves", item=buffer.item)
+            try:
+                twin.autosave("saves")
+            except relive.ReliveError:
+                fill(buffer, 50)
+    """,
+    "is killed while the `Writer` of another process fills its `Mapped` buffer": """
+        buffer = made(storage=relive.Mapped("ring"))
+        def write(writer):
+            while True:
+                fill(writer, 1)
+        actor = multiprocessing.get_context("fork").Process(target=write, args=(buffer.writer(),), daemon=True)
+        actor.start()
+        time.sleep(1.5)
+        actor.kill()
+        os.kill(os.getpid(), signal.SIGKILL)
+    """,
+}
+PROGRAM = """
+import multiprocessing, os, signal, sys, time
+import numpy as np, relive
+goals = {name: relive.Field((2,)) for name in ("achieved_goal", "desired_goal")}
+schema = relive.Schema(obs=goals, action=relive.Field((), "float64"))
+kept = []
+def made(**choices):
+    buffer = relive.ReplayBuffer(schema, 1_000_000, seed=0, **choices)
+    kept.append(buffer.autosave("saves", every=EVERY))
+    return buffer
+def saving():
+    return kept[0]
+def fill(buffer, steps=100):
+    for t in range(steps):
+        obs = {name: np.full((1, 2), t) for name in goals}
+        no, zero = np.zeros(1, bool), np.zeros(1)
+        end = no if steps == 1 else [t == steps - 1]
+        buffer.add(obs=obs, action=[time.monotonic()], reward=zero, next_obs=obs, terminated=no, truncated=end)
+"""
+
+
+def end(name: str, folder: Path) -> str:
+    """The row of a program that was run in a folder: what is saved there when it has ended."""
+    every = 0.2 if "Mapped" in name else 1000.0
+    text = PROGRAM.replace("EVERY", f"{every}") + textwrap.dedent(PROGRAMS[name])
+    subprocess.run([sys.executable, "-c", text], cwd=folder, capture_output=True, timeout=60, check=False)
+    item = relive.Transitions()
+    saved = relive.load(folder / "saves", item=item, storage=relive.Ram())
+    if (folder / "ring").exists():
+        with relive.open(folder / "ring") as ring:
+            lost = float(ring.column("action").max() - saved.column("action").max())
+            found = "all but the last interval" if lost < 1.0 else f"all but the last {lost:.1f} s of {len(ring)} steps"
+    else:
+        found = "all steps" if len(saved) == 100 else f"{len(saved)} of 100 steps"
+    return f"| {name} | {found} |\n"
+
+
 def test_mapped_loses_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "steps")
     reading, writing = os.pipe()
@@ -279,11 +379,29 @@ def test_table(name: str, tmp_path: Path) -> None:
     assert made in PAGE.read_text(), made
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_ends(name: str, tmp_path: Path) -> None:
+    """The page says what each program leaves."""
+    if not kernels.is_native() and "Mapped" in name:
+        pytest.skip("the NumPy kernels share nothing")
+    made = end(name, tmp_path)
+    assert made in PAGE.read_text(), made
+
+
+def replace(begin: str, table: str, last: str) -> None:
+    """Put a table on the page."""
+    before, _, rest = PAGE.read_text().partition(begin)
+    PAGE.write_text(before + begin + table + last + rest.partition(last)[2])
+    print(table)
+
+
 if __name__ == "__main__":
     import tempfile
 
     with tempfile.TemporaryDirectory() as place:
-        rows = "".join(row(name, Path(place)) for name in LIBRARIES)
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(before + BEGIN + HEAD + rows + END + rest.partition(END)[2])
-    print(HEAD + rows)
+        found = []
+        for number, program in enumerate(PROGRAMS):
+            (Path(place) / f"{number}").mkdir()
+            found.append(end(program, Path(place) / f"{number}"))
+        replace(FIRST, TOP + "".join(found), LAST)
+        replace(BEGIN, HEAD + "".join(row(name, Path(place)) for name in LIBRARIES), END)

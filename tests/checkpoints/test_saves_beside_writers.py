@@ -1,4 +1,4 @@
-"""Saves of a buffer that other processes fill at full speed: each is one instant, and none keeps the writers for long."""
+"""Saves of a buffer that other processes fill at full speed: each is one instant, and keeps no writer for long."""
 
 from __future__ import annotations
 

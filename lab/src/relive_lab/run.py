@@ -109,7 +109,8 @@ class Run(Generic[A]):
     @contextlib.contextmanager
     def training(self, progress: Reporter | None, out: Folder | None) -> Iterator[None]:
         """Train inside; saves the run in `out`, if given, before and after."""
-        if out is not None and self._home.path != Path(out).absolute():
+        out = None if out is None else Path(out).absolute()  # an environment may change the current folder
+        if out is not None and self._home.path != out:
             self.save(out)
         self._progress, self._out, self._reported, self._ended = progress, out, 0.0, False
         every = self._config.save_every

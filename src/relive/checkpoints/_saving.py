@@ -177,7 +177,9 @@ class Saver:
         """
         folder = Folder(path, create=True)
         try:
-            remedy = "close the autosave that another buffer has there, or end its program; or save to another directory"
+            remedy = (
+                "close the autosave that another buffer has there, or end its program; or save to another directory"
+            )
             folder.lock(remedy, _CLAIM)
         except BaseException:
             folder.close()

@@ -193,18 +193,22 @@ class Autosave:
         while not self._closed:
             self._wake.wait(min(max(left, 0.0), threading.TIMEOUT_MAX))
             self._wake.clear()
-            last, begun = self._last, time.monotonic()
-            try:
-                with self._turn:
-                    if last:
-                        self._end()
-                    elif self._source is not None:
-                        self._save(self._source)
-            except Exception as error:
-                self._failed(error)
-            if last:
-                self._tried.set()
-            left = max(self.every, _SHARE * self._last_stop) - (time.monotonic() - begun)
+            left = self._again()
+
+    def _again(self) -> float:
+        """Save what is new; seconds until the next save."""
+        last, begun = self._last, time.monotonic()
+        try:
+            with self._turn:
+                if last:
+                    self._end()
+                elif self._source is not None:
+                    self._save(self._source)
+        except Exception as error:
+            self._failed(error)
+        if last:
+            self._tried.set()
+        return max(self.every, _SHARE * self._last_stop) - (time.monotonic() - begun)
 
     def _save(self, source: Saveable) -> None:
         changes = source._changes()
@@ -259,7 +263,9 @@ def begun(buffer: object, source: Saveable, before: Autosave | None, path: str, 
         buffer: The caller's object, whose collection ends the autosave.
         source: The same buffer, without that object.
         before: Its autosave before.
-        path, every, keep: As in `ReplayBuffer.autosave`.
+        path: As in `ReplayBuffer.autosave`.
+        every: Likewise.
+        keep: Likewise.
 
     Raises:
         ReliveError: The buffer has one that goes on.

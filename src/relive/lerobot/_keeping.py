@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import weakref
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +26,10 @@ class Keeping:
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float) -> None:
-        self._path = Path(check.path(path, "ReplayBuffer(path)"))
+        self._path = Path(check.path(path, "ReplayBuffer(path)")).absolute()
         self._beside = self._path.with_name(self._path.name + ".float32")
         self._every = every
-        self._end: weakref.finalize[[], Keeping] | None = None
+        self._buffer: ReplayBuffer | None = None
 
     def load(self, capacity: int, boundaries: float, seed: int | np.random.Generator | None) -> ReplayBuffer | None:
         """The buffer that was saved last, None if there is none.
@@ -48,9 +47,7 @@ class Keeping:
         """Save this buffer from now on."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         buffer.autosave(self._path, every=self._every)
-        # What is saved last has to be there then, so this holds the buffer, and is held by the adapter alone.
-        self._end = weakref.finalize(self, buffer.close)
-        self._end.atexit = False  # then the autosave has written it, and no call is let in any more
+        self._buffer = buffer
 
     def replace(self, buffer: ReplayBuffer) -> None:
         """Save this one, which has all steps of the one before, in its place; that one is closed."""
@@ -66,5 +63,5 @@ class Keeping:
 
     def close(self) -> None:
         """Write a last save, and close the buffer. May be called twice."""
-        if self._end is not None:
-            self._end()
+        if self._buffer is not None:
+            self._buffer.close()

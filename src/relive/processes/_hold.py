@@ -29,6 +29,7 @@ class Hold:
 
     Args:
         ring: The lanes.
+        touched: The calls that began and those that ended, as the ring counts them, int64 `[2, groups]`.
         limits: As below; other processes have it, too.
         locks: Those of the buffer's file, whose last one is that of the process that saves.
 
@@ -36,8 +37,8 @@ class Hold:
         limits: The `head` that each lane may reach, int64 `[L]`.
     """
 
-    def __init__(self, ring: Ring, limits: Int64, locks: Locks) -> None:
-        self.limits = limits
+    def __init__(self, ring: Ring, touched: Int64, limits: Int64, locks: Locks) -> None:
+        self.limits, self._touched = limits, touched
         self._ring, self._locks, self._lock = ring, locks, ring.lanes + 1
         self._most = 2 + 2 * ring.window.lookback  # as in native/bind_ring.cpp
         self._until: Int64 | None = None  # of the save that this process writes
@@ -74,7 +75,7 @@ class Hold:
                 self._begin()  # once more: a save that another thread writes may have come to its end meanwhile
                 begun = self._quiet(owners)
                 until = take()
-                if (self._calls(BEGUN) == begun).all():
+                if (self._touched[BEGUN] == begun).all():
                     self._until = self._until if until is None else until.copy()
                     return
             what = "Another process wrote to the buffer, over and over, while it was copied"
@@ -92,11 +93,6 @@ class Hold:
         """Which lanes went on further than they were allowed to, as those of other writers may."""
         heads = self._ring.counters[:, HEAD]
         return np.asarray(heads > (heads if self._until is None else self._until))
-
-    def _calls(self, which: int) -> Int64:
-        assert self._ring.touched is not None
-        found: Int64 = self._ring.touched[which].copy()
-        return found
 
     def _begin(self) -> None:
         begun = time.monotonic()
@@ -116,7 +112,7 @@ class Hold:
         """Wait until no living writer is in the middle of a call; how many calls have begun."""
         since = time.monotonic()
         while True:
-            ended, begun = self._calls(ENDED), self._calls(BEGUN)
+            ended, begun = self._touched[ENDED].copy(), self._touched[BEGUN].copy()  # in this order
             busy = np.flatnonzero(begun != ended)
             waited = time.monotonic() - since
             if not len(busy):

@@ -111,8 +111,8 @@ class Joint:
             self.memory.locks.drop(lane + 1)
         lanes = range(ring.lanes) if self.memory.may_add else ()
         self.claims = Claims(ring, self.memory.locks, self.memory.host(OWNERS), lanes)
-        if self._waits:
-            self.hold = Hold(ring, self.memory.host(LIMITS), self.memory.locks)
+        if self._waits and ring.touched is not None:
+            self.hold = Hold(ring, ring.touched, self.memory.host(LIMITS), self.memory.locks)
             self.hold.free()
         return self.claims
 
