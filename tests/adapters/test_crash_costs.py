@@ -254,7 +254,7 @@ def row(name: str, folder: Path) -> str:
     return f"| {name} | {library.call} | {texts[0]} | {texts[1]} |\n"
 
 
-# What each program does with `made()`, a buffer that is saved into the folder `saves` of the current one, until it ends.
+# What each program does with `made()`, a buffer that is saved into the folder `saves`, until it ends.
 PROGRAMS = {
     "holds the buffer in a local variable, and ends": """
         def main():
@@ -306,7 +306,9 @@ PROGRAMS = {
                 fill(writer, 1)
         actor = multiprocessing.get_context("fork").Process(target=write, args=(buffer.writer(),), daemon=True)
         actor.start()
-        time.sleep(1.5)
+        while saving().stats().saves < 6:
+            time.sleep(0.05)
+        time.sleep(0.1)
         actor.kill()
         os.kill(os.getpid(), signal.SIGKILL)
     """,
@@ -341,8 +343,9 @@ def end(name: str, folder: Path) -> str:
     saved = relive.load(folder / "saves", item=item, storage=relive.Ram())
     if (folder / "ring").exists():
         with relive.open(folder / "ring") as ring:
-            lost = float(ring.column("action").max() - saved.column("action").max())
-            found = "all but the last interval" if lost < 1.0 else f"all but the last {lost:.1f} s of {len(ring)} steps"
+            times = ring.column("action")[ring.column("ids") >= 0]
+            lost = float((times.max() - saved.column("action").max()) / (times.max() - times.min()))
+        found = "all but the last interval" if lost < 0.5 else f"all but the last {lost:.0%}"
     else:
         found = "all steps" if len(saved) == 100 else f"{len(saved)} of 100 steps"
     return f"| {name} | {found} |\n"

@@ -374,6 +374,9 @@ HANDLERS = """
         until = time.monotonic() + 0.4
         while time.monotonic() < until: pass
         return np.zeros(len(achieved))
+    def draws(buffer):
+        until = time.monotonic() + 0.6
+        while time.monotonic() < until: buffer.sample(32)
     def hindsight():
         schema = relive.Schema(obs={"achieved_goal": goal, "desired_goal": goal}, action=relive.Field())
         buffer = relive.ReplayBuffer(schema, 1000, item=relive.Hindsight(reward=reward), seed=0)
@@ -389,11 +392,11 @@ HANDLERS = """
     def mapped():
         buffer = relive.ReplayBuffer(SCHEMA, 1000, storage=relive.Mapped(PATH + "-ring"), seed=0)
         fill(buffer, 50)
-        return buffer, lambda: [buffer.sample(32) for _ in range(20_000)]
+        return buffer, lambda: draws(buffer)
     def plain():
         buffer = relive.ReplayBuffer(SCHEMA, 1000, seed=0)
         fill(buffer, 50)
-        return buffer, lambda: [buffer.sample(32) for _ in range(100_000)]
+        return buffer, lambda: draws(buffer)
     def by_hand():
         from relive.checkpoints import _saving
         buffer = relive.ReplayBuffer(SCHEMA, 1000, seed=0)

@@ -6,6 +6,7 @@ import copy
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -197,3 +198,29 @@ def test_a_killed_learner_lets_its_writers_go_on(tmp_path: Path) -> None:
         learner.kill()
         writer.join()
         learner.join()
+
+
+def test_a_call_that_a_kill_ended_keeps_no_save(tmp_path: Path) -> None:
+    """It stays begun for ever, beside a writer that goes on in the same group of lanes."""
+    with made(tmp_path, 500) as buffer, writing(buffer, (1,)):
+        buffer._core.ring.touched[0] += 1
+        for take in range(3):
+            begun = time.monotonic()
+            check_saved(buffer, tmp_path / "saves")
+            assert take == 0 or time.monotonic() - begun < 1.0, "that is known"
+
+
+def test_who_saves_waits_for_another_who_saves(tmp_path: Path) -> None:
+    """And leaves the limits that this one has set."""
+    with made(tmp_path, 500) as buffer, relive.open(tmp_path / "ring", seed=0) as reader, writing(buffer, (1,)):
+        hold = buffer._core.access.hold
+        hold.still(lambda: np.full(3, buffer.next_rows + 400))
+        limits = hold.limits.copy()
+        saving = threading.Thread(target=reader.save, args=(tmp_path / "saves",))
+        saving.start()
+        time.sleep(0.3)
+        assert saving.is_alive()
+        assert (hold.limits == limits).all()
+        hold.release()
+        saving.join()
+        check(relive.load(tmp_path / "saves", storage=relive.Ram()))

@@ -293,12 +293,11 @@ def test_a_limiter_holds_for_all_writers() -> None:
         assert (len(buffer), buffer.stats().limiter.samples_per_insert) == (11, 8 / 11)
 
 
-def test_what_others_write_while_a_buffer_is_saved_ends_the_save(storage, tmp_path, monkeypatch) -> None:
+def test_what_others_write_while_a_buffer_is_saved_is_not_in_the_save(storage, tmp_path, monkeypatch) -> None:
     with make(3, 40, storage=storage) as buffer, buffer.writer([1]) as writer:
         buffer.extend(**steps(3, 0, 30, 0))
         writer.extend(**steps(3, 0, 30, 1))
         buffer.save(tmp_path)  # nobody writes now
-        before = buffer.sample(16).ids
         arrays = Snapshot.arrays
 
         def meanwhile(snapshot: Snapshot) -> dict[str, np.ndarray]:
@@ -307,9 +306,8 @@ def test_what_others_write_while_a_buffer_is_saved_ends_the_save(storage, tmp_pa
 
         with monkeypatch.context() as patch:
             patch.setattr(Snapshot, "arrays", meanwhile)
-            with pytest.raises(relive.ReliveError, match="nothing was saved"):
-                buffer.save(tmp_path)
-        np.testing.assert_array_equal(relive.load(tmp_path).sample(16).ids, before)
+            buffer.save(tmp_path)
+        assert (len(relive.load(tmp_path)), len(buffer)) == (60, 61)
         buffer.save(tmp_path)
         for copied in (relive.load(tmp_path), pickle.loads(pickle.dumps(buffer))):
             copied.rng = copy.deepcopy(buffer.rng)

@@ -65,7 +65,7 @@ class Claims:
 
     def take_free(self) -> Int64:
         """Claim all lanes that no other writer has."""
-        taken = [lane for lane in range(self.ring.lanes) if not self.owner(lane) and self._take(lane)]
+        taken = [lane for lane in range(self.ring.lanes) if not self._written(lane) and self._take(lane)]
         self._begin(taken)
         return np.array(taken, np.int64)
 
@@ -90,9 +90,8 @@ class Claims:
             self._owners[lane] = os.getpid()
             self.allowed[lane] = 1
 
-    def owner(self, lane: int) -> int:
-        """Another process that writes a lane; 0 if there is none."""
-        return int(self._owners[lane]) if self._owners[lane] and self._locks.taken(lane + 1) else 0
+    def _written(self, lane: int) -> bool:
+        return bool(self._owners[lane]) and self._locks.taken(lane + 1)
 
     def _take(self, lane: int) -> bool:
         """An opening process holds all free lanes, which have no owner then, until it has repaired them."""

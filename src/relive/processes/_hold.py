@@ -10,14 +10,15 @@ import numpy as np
 
 from .._base.arrays import Locks
 from .._base.types import Bool, Int64
-from .._ring.lanes import BEGUN, ENDED, GROUP, HEAD
+from .._ring.lanes import BEGUN, ENDED, HEAD
 from .._ring.ring import Ring
 from ..errors import ReliveError, event
 
 _NEVER = sys.maxsize
 _LOOK = 100e-6  # seconds from one look to the next
 _STOPPED = 2.0  # seconds that a writer waits at most for an instant, whatever became of the process that takes it
-_CALLS, _TURN = 5.0, 30.0  # seconds to wait for writers in mid-call, and for another process that saves
+_CALLS, _TURN = 5.0, 30.0  # seconds to wait for writers, and for another process that saves
+_DEAD = 0.2  # seconds without a change, after which a call that has begun is one that a kill ended
 
 
 class Hold:
@@ -42,6 +43,7 @@ class Hold:
         self._ring, self._locks, self._lock = ring, locks, ring.lanes + 1
         self._most = 2 + 2 * ring.window.lookback  # as in native/bind_ring.cpp
         self._until: Int64 | None = None  # of the save that this process writes
+        self._killed = np.zeros(touched.shape[1], np.int64)  # calls that a kill ended
 
     def free(self) -> None:
         """Let all writers go on, unless a process saves."""
@@ -59,25 +61,25 @@ class Hold:
                 return
             time.sleep(_LOOK)
 
-    def still(self, take: Callable[[], Int64 | None], owners: Callable[[int], int]) -> None:
+    def still(self, take: Callable[[], Int64 | None]) -> None:
         """Call `take` while no other process writes, again if one did; then they may write up to what it returns.
 
         Args:
             take: Copies; returns limits, which hold until `release`, or None: those before.
-            owners: The process that writes a lane, 0 for none.
 
         Raises:
-            ReliveError: One is stopped in the middle of a call, or another process saves for long.
+            ReliveError: Another process saves for long, or writes without waiting, as the buffer's creator does.
         """
         since = time.monotonic()
+        self._begin()
         try:
             while time.monotonic() - since < _CALLS:
-                self._begin()  # once more: a save that another thread writes may have come to its end meanwhile
-                begun = self._quiet(owners)
+                before = self._quiet(since)
                 until = take()
-                if (self._touched[BEGUN] == begun).all():
+                if before is not None and (self._touched == before).all():
                     self._until = self._until if until is None else until.copy()
                     return
+                self._begin()  # once more: a save that another thread writes may have come to its end meanwhile
             what = "Another process wrote to the buffer, over and over, while it was copied"
             remedy = "let the process save that made the buffer, for which its writers wait; nothing was saved"
             raise ReliveError(event(what, "ReplayBuffer.save", remedy))
@@ -85,9 +87,10 @@ class Hold:
             self._go_on()
 
     def release(self) -> None:
-        """Let writers go on as they like."""
-        self._until = None
-        self._go_on()
+        """Let writers go on as they like, after a save of this process."""
+        if self._until is not None:
+            self._until = None
+            self._go_on()
 
     def passed(self) -> Bool:
         """Which lanes went on further than they were allowed to, as those of other writers may."""
@@ -108,21 +111,24 @@ class Hold:
         if self._until is None:
             self._locks.drop(self._lock)
 
-    def _quiet(self, owners: Callable[[int], int]) -> Int64:
-        """Wait until no living writer is in the middle of a call; how many calls have begun."""
-        since = time.monotonic()
-        while True:
-            ended, begun = self._touched[ENDED].copy(), self._touched[BEGUN].copy()  # in this order
-            busy = np.flatnonzero(begun != ended)
-            waited = time.monotonic() - since
-            if not len(busy):
-                return begun
-            if waited > 100 * _LOOK:  # or a kill ended the call
-                lanes = (lane for group in busy.tolist() for lane in range(group * GROUP, (group + 1) * GROUP))
-                process = next((owners(lane) for lane in lanes if lane < self._ring.lanes and owners(lane)), 0)
-                if not process:
-                    return begun
-                if waited > _CALLS:
-                    what = f"Process {process} is in the middle of a call and does not go on"
-                    raise ReliveError(event(what, "ReplayBuffer.save", "end it, or let it go on; nothing was saved"))
+    def _quiet(self, since: float) -> Int64 | None:
+        """Wait until no writer is in the middle of a call; the counts of calls then. None: they do not stop.
+
+        A call that a kill ended stays begun; so does one that has not moved for long, which is taken for such.
+        """
+        counts, moved = self._counts(), time.monotonic()
+        while (counts[BEGUN] - counts[ENDED] != self._killed).any():
+            now = time.monotonic()
+            if now - moved > _DEAD:
+                self._killed = counts[BEGUN] - counts[ENDED]
+                break
+            if now - since > _CALLS:
+                return None
             time.sleep(_LOOK)
+            before, counts = counts, self._counts()
+            moved = moved if (counts == before).all() else now
+        return counts
+
+    def _counts(self) -> Int64:
+        ended: Int64 = self._touched[ENDED].copy()  # first
+        return np.stack([self._touched[BEGUN], ended])

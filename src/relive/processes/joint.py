@@ -277,7 +277,7 @@ class Joint:
         if self.hold is None:
             take()
         else:
-            self.hold.still(take, self.claims.owner)
+            self.hold.still(take)
 
     def release(self) -> None:
         """As in `Access`."""
