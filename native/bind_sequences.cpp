@@ -6,8 +6,9 @@
 namespace relive {
 namespace {
 
-// What is kept of a sequence, for fields that are worked out when they are read.
+// What is kept of a sequence, for fields that are worked out when they are read: no array that the caller has.
 struct Fact {
+    std::int64_t id;
     int32_t steps;
     uint8_t mark;  // of the last one
 };
@@ -46,20 +47,19 @@ private:
 // The ids of the steps.
 class StepIds : public Later {
 public:
-    StepIds(size_t facts, size_t ids, std::int64_t length, std::int64_t lanes, bool time_major)
-        : facts_(facts), ids_(ids), length_(length), lanes_(lanes), time_major_(time_major) {}
+    StepIds(size_t facts, std::int64_t length, std::int64_t lanes, bool time_major)
+        : facts_(facts), length_(length), lanes_(lanes), time_major_(time_major) {}
 
     void work_out(nb::handle items, npy_intp n, char* bytes) const override {
         const auto* facts = reinterpret_cast<const Fact*>(Items::data(items, facts_));
-        const auto* ids = reinterpret_cast<const std::int64_t*>(Items::data(items, ids_));
         auto* const to = reinterpret_cast<std::int64_t*>(bytes);
         for (npy_intp b = 0; b < n; ++b)
             for (std::int64_t i = 0; i < length_; ++i)
-                to[time_major_ ? i * n + b : b * length_ + i] = i < facts[b].steps ? ids[b] + i * lanes_ : -1;
+                to[time_major_ ? i * n + b : b * length_ + i] = i < facts[b].steps ? facts[b].id + i * lanes_ : -1;
     }
 
 private:
-    size_t facts_, ids_;
+    size_t facts_;
     std::int64_t length_, lanes_;
     bool time_major_;
 };
@@ -114,8 +114,8 @@ public:
         for (size_t c = 0; c < gather_.size(); ++c) add(nb::tuple(), gather_.column(c), {positions}, axis);
         for (const State& state : states_) add(nb::tuple(), state.column, {}, 0);
         const nb::object eight = nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(NPY_INT64)));
-        static_assert(sizeof(Fact) == 8);
-        facts_ = layout.add(nb::tuple(), eight, {});
+        static_assert(sizeof(Fact) % 8 == 0);
+        facts_ = layout.add(nb::tuple(), eight, {npy_intp(sizeof(Fact) / 8)});
         for (size_t c = 0; c < gather_.size(); ++c)
             for (const auto& [keys, begin, end] : shown_[c]) {
                 if (std::int64_t(c) == summed_ && begin == 1)
@@ -133,10 +133,9 @@ public:
         later("truncated", NPY_BOOL, &Unrolled::truncated);
         later("steps", NPY_INT32, &Unrolled::steps);
         later("mask", NPY_BOOL, &Unrolled::mask);
-        const size_t ids = layout.fields().size() + (step_ids_ ? 1 : 0);  // the last one
         if (step_ids_)
             layout.add_later("step_ids", NPY_INT64, {length}, axis,
-                             std::make_shared<StepIds>(facts_, ids, length_, owner_.ring.lanes, time_major_));
+                             std::make_shared<StepIds>(facts_, length_, owner_.ring.lanes, time_major_));
         ids_ = layout.add("ids", NPY_INT64);
     }
 
@@ -243,8 +242,8 @@ private:
         for (std::int64_t i = 0; i < items; ++i) {
             if (i + DEEP < items) sequences.fetch(slots[i + DEEP]);
             const Stretch& now = found[i] = sequences.stretch(slots[i]);
-            facts[i] = {int32_t(now.run.count), now.run.mark};
             ids[i] = now.row * ring.lanes + now.number;
+            facts[i] = {ids[i], int32_t(now.run.count), now.run.mark};
             behind = std::max(behind, ring.position(now.number).head - now.row + 1);  // the row before it is read, too
             for (size_t s = 0; s < states_.size(); ++s) {
                 const size_t row = states_[s].array.column.row;
