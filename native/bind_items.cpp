@@ -27,6 +27,7 @@ nb::object array_at(const Layout::Field& field, npy_intp n, char* data, nb::obje
                                                      data, data ? NPY_ARRAY_CARRAY : 0, nullptr));
     if (!made.is_valid() || (data && PyArray_SetBaseObject(array(made), owner.release().ptr()) < 0))
         nb::raise_python_error();
+    if (field.frozen) PyArray_CLEARFLAGS(array(made), NPY_ARRAY_WRITEABLE);
     return made;
 }
 
@@ -167,7 +168,7 @@ size_t Layout::add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape
     if (of->type_num < NPY_NTYPES_LEGACY && !PyTypeNum_ISFLEXIBLE(of->type_num) && dtype.attr("metadata").is_none())
         dtype = nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(of->type_num)));
     for (const npy_intp size : shape) row *= size;
-    return put({std::move(keys), std::move(dtype), std::move(shape), row, axis, 0, {}, false, {}});
+    return put({std::move(keys), std::move(dtype), std::move(shape), row, axis});
 }
 
 size_t Layout::add(const char* name, int type, std::vector<npy_intp> shape) {
@@ -175,13 +176,13 @@ size_t Layout::add(const char* name, int type, std::vector<npy_intp> shape) {
 }
 
 void Layout::add_part(nb::tuple keys, size_t whole, nb::object part, bool turned) {
-    put({std::move(keys), {}, {}, 0, 0, whole, std::move(part), turned, {}});
+    put({std::move(keys), {}, {}, 0, 0, whole, std::move(part), turned});
 }
 
 void Layout::add_later(const char* name, int type, std::vector<npy_intp> shape, int axis,
                        std::shared_ptr<const Later> by) {
     nb::object dtype = nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(type)));
-    put({keys_of(name), std::move(dtype), std::move(shape), 0, axis, 0, {}, false, std::move(by)});
+    put({keys_of(name), std::move(dtype), std::move(shape), 0, axis, 0, {}, false, false, std::move(by)});
 }
 
 void Layout::end() {

@@ -90,14 +90,12 @@ public:
             for (nb::handle part : parts) shown_.back().push_back(part_of(part));
         }
         if (summed >= 0) {
-            const nb::handle rewards = gather_.column(size_t(summed));
-            const int type = PyArray_TYPE(array(rewards));
-            require(type == NPY_FLOAT || type == NPY_DOUBLE,
+            const int type = PyArray_TYPE(array(gather_.column(size_t(summed))));
+            require(n() == 1 || type == NPY_FLOAT || type == NPY_DOUBLE,
                     "relive._ring._native.Gather.sequences: rewards have to be floats");
             single_ = type == NPY_FLOAT;
-            std::int64_t sums = 0;
-            for (const Part& part : shown_[size_t(summed)]) sums += part.begin == 1;
-            require(sums == 1, "relive._ring._native.Gather.sequences: no field of sums, or several");
+            const auto& parts = shown_[size_t(summed)];
+            require(!parts.empty() && parts[0].begin == 1, "relive._ring._native.Gather.sequences: no field of sums");
         }
         for (nb::handle state : states) states_.push_back(State(state, rows));
     }
@@ -116,13 +114,15 @@ public:
         const nb::object eight = nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(NPY_INT64)));
         static_assert(sizeof(Fact) % 8 == 0);
         facts_ = layout.add(nb::tuple(), eight, {npy_intp(sizeof(Fact) / 8)});
-        for (size_t c = 0; c < gather_.size(); ++c)
-            for (const auto& [keys, begin, end] : shown_[c]) {
-                if (std::int64_t(c) == summed_ && begin == 1)
-                    sums_ = add(keys, gather_.column(c), {length}, axis);
+        for (size_t c = 0; c < gather_.size(); ++c) {
+            if (shown_[c].size() > 1) layout.freeze(c);
+            for (const Part& shown : shown_[c]) {
+                if (std::int64_t(c) == summed_ && &shown == &shown_[c][0])
+                    sums_ = add(shown.keys, gather_.column(c), {length}, axis);
                 else
-                    layout.add_part(keys, c, part(begin, end, positions));
+                    layout.add_part(shown.keys, c, part(shown.begin, shown.end, positions));
             }
+        }
         for (size_t s = 0; s < states_.size(); ++s) layout.add_part(states_[s].keys, gather_.size() + s, nb::none());
         const auto later = [&]<typename T>(const char* name, int type, T* Unrolled::* field) {
             layout.add_later(name, type, {length}, axis,
@@ -155,10 +155,12 @@ public:
             for (std::int64_t i = 0; reading.missing() && i < items; ++i) gather_.ask(ring, found[i]);
             const std::int64_t ahead = gather_.ahead(ring);
             for (std::int64_t i = 1; i < std::min(ahead, items); ++i) gather_.fetch(ring, found[i]);
-            for (std::int64_t i = 0; i < items; ++i)
+            for (std::int64_t i = 0; i < items; ++i) {
                 gather_.copy_sequence(ring, found[i], i + ahead < items ? found + i + ahead : nullptr, i,
                                       {items, rows(), time_major_}, to);
-            if (summed_ >= 0) {
+                if (summed_ >= 0 && n() == 1) copy_rewards(i, items, to[summed_], to[sums_]);
+            }
+            if (summed_ >= 0 && n() > 1) {
                 if (single_)
                     sum<float>(found, items, to);
                 else
@@ -251,6 +253,14 @@ private:
             }
         }
         return behind;
+    }
+
+    // Sums of one reward each: the rewards of an item's steps, given those before each position.
+    void copy_rewards(std::int64_t item, std::int64_t items, const char* from, char* to) const {
+        const size_t row = gather_.row(size_t(summed_)), step = row * size_t(time_major_ ? items : 1);
+        from += step + row * size_t(item * (time_major_ ? 1 : rows()));
+        to += row * size_t(item * (time_major_ ? 1 : length_));
+        chosen().copy_strip({from, to, row, step, step}, length_);
     }
 
     template <typename T>

@@ -29,6 +29,7 @@ public:
         size_t whole = 0;             // the field that this one is a part of, where there is a
         nb::object part;              // index of it; None: all of it
         bool turned = false;          // with the first axis of an item as its last one
+        bool frozen = false;          // read-only, since several fields show it
         std::shared_ptr<const Later> later;
     };
     struct Name {
@@ -40,6 +41,8 @@ public:
     size_t add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape, int axis = 0);
     size_t add(const char* name, int type, std::vector<npy_intp> shape = {});
     void add_part(nb::tuple keys, size_t whole, nb::object part, bool turned = false);
+    // Let no caller write to a field, nor to what is a part of it.
+    void freeze(size_t field) { fields_[field].frozen = true; }
     void add_later(const char* name, int type, std::vector<npy_intp> shape, int axis, std::shared_ptr<const Later> by);
 
     // There are no more fields.

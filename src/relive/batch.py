@@ -6,15 +6,21 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from numpy import ndarray
 
 from ._base.extras import needs
+from ._base.memory import Arena
 from ._base.narrow import to_torch
-from ._base.nests import mapped
+from ._base.nests import located, mapped
+from .errors import ArgumentError, message
 
 
 class Batch(Mapping[str, Any]):
     """Items, by attribute or by key, nested as the schema is; plain NumPy arrays that belong to the caller.
+
+    No two arrays that can be written to share memory. Those that show the same steps, such as `obs` and `next_obs` of
+    `Sequences`, are read-only: `batch.obs.copy()` is one to change.
 
     `ids` (int64, `[B]`) and `weights` (float32, `[B]`, 1 for uniform draws) always exist. Fields have the shape
     `[B, ...]` with the schema's dtypes.
@@ -68,10 +74,12 @@ class Batch(Mapping[str, Any]):
         return Batch(mapped(change, dict(self._fields)))
 
     def torch(self, device: Any = None) -> Batch:
-        """Return the items as PyTorch tensors; on the CPU they share memory with this batch.
+        """Return the items as PyTorch tensors; on the CPU they share memory with this batch, but for read-only arrays.
+
+        A tensor of a read-only array is a copy, made when it is first looked at. No two tensors share memory.
 
         Args:
-            device: Where the tensors go; None leaves them on the CPU.
+            device: Where the tensors go, at once; None leaves them on the CPU.
 
         Raises:
             MissingExtra: PyTorch is not installed.
@@ -80,14 +88,19 @@ class Batch(Mapping[str, Any]):
             with needs("torch", "Batch.torch"):
                 import torch  # noqa: F401
         if device is None:
-            return _Changed(self._fields, _tensor)
-        return self.map(lambda value: _tensor(value).to(device) if type(value) is ndarray else value)
+            return _Changed(self._fields if type(self) is Batch else self, _tensor)
+        return self.map(_Moving(device))
 
     def jax(self) -> Batch:
-        """Return the items as JAX arrays, through DLPack, without a copy where JAX can use the memory as it is.
+        """Return the items as JAX arrays, without a copy where JAX can use the memory as it is.
+
+        No number wraps. While JAX has 64 bits off, which is its default, `ids` and `step_ids` stay NumPy's int64, which
+        `update_priorities` and `write` take. Other numbers of 64 bits become those of 32 bits, floats rounded, if all
+        of them fit.
 
         Raises:
             MissingExtra: JAX is not installed.
+            ArgumentError: A number of 64 bits that JAX cannot hold.
 
         >>> import numpy as np
         >>> batch = Batch({"reward": np.ones(3, np.float32), "discount": np.full(3, 0.99, np.float32)})
@@ -98,12 +111,21 @@ class Batch(Mapping[str, Any]):
         with needs("jax", "Batch.jax"):
             import jax
 
-        def array(value: Any) -> Any:
+        def array(value: Any, at: str) -> Any:
             if type(value) is not ndarray:
                 return value
-            return jax.numpy.asarray(value) if value.dtype.isbuiltin == 2 else jax.numpy.from_dlpack(value)
+            # Neither numbers that NumPy lacks nor read-only arrays nor gaps go through DLPack.
+            through = value.dtype.isbuiltin == 1 and value.flags.writeable and value.flags.c_contiguous
+            with np.errstate(over="ignore"):
+                made = jax.numpy.from_dlpack(value) if through else jax.numpy.asarray(value)
+            if made.dtype == value.dtype:
+                return made
+            if at in _IDS and value.dtype == np.int64:
+                return value
+            _check_narrowed(value, np.dtype(made.dtype), at)
+            return made
 
-        return self.map(array)
+        return Batch(located(array, dict(self._fields), "$"))
 
 
 class _Changed(Batch):
@@ -117,7 +139,8 @@ class _Changed(Batch):
         _set_change(self, change)
 
     def __getitem__(self, name: str) -> Any:
-        return self.__dict__[name] if name in self.__dict__ else self._changed(name)
+        made = self.__dict__
+        return made[name] if name in made else made[f" {name}"] if f" {name}" in made else self._changed(name)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._fields:
@@ -128,15 +151,15 @@ class _Changed(Batch):
         value = self._fields[name]
         nests = type(value) is dict or isinstance(value, Batch)
         changed = _Changed(value, self._change) if nests else self._change(value)
-        # Where another thread was faster both have what it made.
-        return changed if name in _METHODS else self.__dict__.setdefault(name, changed)
+        # Where another thread was faster both have what it made. What a method hides is kept under no one's name.
+        return self.__dict__.setdefault(f" {name}" if name in _METHODS else name, changed)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batch, (mapped(self._change, dict(self._fields)),)
+        return Batch, (mapped(lambda value: value, self),)
 
     def map(self, change: Callable[[Any], Any]) -> Batch:
         """Return a batch with `change` applied to every array."""
-        return Batch(mapped(lambda value: change(self._change(value)), dict(self._fields)))
+        return Batch(mapped(change, self))
 
 
 _set_fields, _set_change = Batch.__dict__["_fields"].__set__, _Changed.__dict__["_change"].__set__
@@ -144,12 +167,73 @@ _METHODS = frozenset(dir(Batch))  # fields of these names are reached by key
 
 
 def _tensor(value: Any) -> Any:
+    """The tensor of an array, which shares its memory; a copy of a read-only one, since no tensor is read-only."""
     if type(value) is not ndarray:  # texts
         return value
+    if not value.flags.writeable:
+        own = _COPIES.arrays([(value.shape, value.dtype)])[0]
+        own[...] = value
+        value = own
     dtype = value.dtype
     if dtype.isbuiltin != 1 or dtype.metadata:
         return to_torch(value)
     return sys.modules["torch"].from_numpy(value)
+
+
+_COPIES = Arena(16, 256 << 20)  # a fresh page costs more than the copy into it
+
+
+class _Moving:
+    """Makes tensors on a device; memory that several arrays show is moved there once, and copied there."""
+
+    def __init__(self, device: Any) -> None:
+        self._device, self._blocks = device, dict[int, Any]()
+
+    def __call__(self, value: Any) -> Any:
+        if type(value) is not ndarray:
+            return value
+        whole = value.base if type(value.base) is ndarray else value
+        if (
+            value.flags.writeable
+            or not whole.flags.c_contiguous
+            or not value.nbytes <= whole.nbytes <= 4 * value.nbytes
+        ):
+            return _tensor(value).to(self._device)
+        block = self._blocks.get(id(whole))
+        if block is None:
+            readable = np.asarray(_Readable(whole.reshape(-1).view(np.uint8)))
+            block = self._blocks[id(whole)] = _tensor(readable).to(self._device, copy=True)
+        size, begin = value.itemsize, value.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+        numbers = block[: len(block) // size * size].view(_tensor(np.empty(0, value.dtype)).dtype)
+        shown = numbers.as_strided(value.shape, [stride // size for stride in value.strides], begin // size)
+        return shown if whole is value else shown.clone()
+
+
+class _Readable:
+    """An array as one that PyTorch takes, which would warn of a read-only one; it is only read."""
+
+    def __init__(self, array: ndarray[Any, Any]) -> None:
+        self._kept, facts = array, array.__array_interface__
+        self.__array_interface__ = {**facts, "data": (facts["data"][0], False)}
+
+
+# What names steps for ever: rounded or wrapped it would name others.
+_IDS = frozenset({"$.ids", "$.step_ids"})
+
+
+def _check_narrowed(value: ndarray[Any, Any], dtype: np.dtype[Any], at: str) -> None:
+    """Refuse numbers that JAX cannot hold in the dtype which it gives them.
+
+    Raises:
+        ArgumentError: One of them would wrap, or become infinite.
+    """
+    with np.errstate(over="ignore"):
+        narrow = value.astype(dtype)
+    fits = narrow == value if value.dtype.kind in "iu" else np.isfinite(narrow) | ~np.isfinite(value)
+    if not fits.all():
+        wanted, got = f"numbers that fit `{dtype.name}`, in which JAX holds them", f"`{value[~fits][0]}`"
+        remedy = f'`jax.config.update("jax_enable_x64", True)`, or a field of `{dtype.name}` in the schema'
+        raise ArgumentError(message(wanted, got, at, remedy))
 
 
 def _described(name: str, value: Any) -> str:

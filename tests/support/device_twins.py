@@ -220,7 +220,7 @@ def step_that_waits(item: relive.Item, stack: int | None, kernels: str) -> None:
             mine, theirs = getattr(device._state, name), host._core.memory.memory.host(f"ring/{name}")
             assert mine.flatten().tolist() == theirs.reshape(-1).tolist()
     ids = next(host.batches(100, shuffle=False)).ids
-    assert_same(host.read(ids), device.host().read(ids).map(torch.from_numpy))
+    assert_same(host.read(ids), device.host().read(ids).torch())
 
 
 def facts(buffer: Any) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def read_in_order(net: RecurrentQNet, batch: Any, row: int, start: int, detach_a
     for i in range(len(batch.all_obs)):
         if i == detach_at:
             state = state.detach()
-        obs = torch.from_numpy(batch.all_obs[i, row]).reshape(1, 1, -1)
+        obs = torch.from_numpy(batch.all_obs[i, row].copy()).reshape(1, 1, -1)
         action = torch.tensor([[max(int(batch.all_prev_action[i, row]) - start, 0)]])
         out, state = net(obs, action, torch.tensor([[float(batch.all_prev_reward[i, row])]]), state)
         values.append(out[0, 0])
@@ -137,8 +137,9 @@ def test_the_final_observation_of_a_truncated_episode_is_bootstrapped_from() -> 
     plain = trainer.agent.losses(batch.torch())[1]
     row = int(np.flatnonzero(batch.truncated.any(0))[0])
     last = int(np.flatnonzero(batch.truncated[:, row])[0])
-    batch["all_obs"][last + 1 :, row] += 1.0
-    moved = trainer.agent.losses(batch.torch())[1]
+    tensors = batch.torch()
+    tensors.all_obs[last + 1 :, row] += 1.0
+    moved = trainer.agent.losses(tensors)[1]
     changed = (plain - moved).abs() > 1e-6
     assert changed[last, row]
     assert int(changed.sum()) - int(changed[last + 1 :, row].sum()) == 1

@@ -14,7 +14,7 @@ from ._state import State
 
 
 def shown(item: Sequences, part: Part, values: Tensor) -> Fields:
-    """What a batch shows of a field, as views.
+    """What a batch shows of a field, in memory of its own where there are several parts.
 
     Args:
         item: The item.
@@ -29,7 +29,8 @@ def shown(item: Sequences, part: Part, values: Tensor) -> Fields:
         if name in ("action", "reward"):
             parts |= {f"all_prev_{name}": (0, length + n), f"prev_{name}": (0, length)}
     time = 0 if item.time_major else 1
-    return {(part, *rest): values.narrow(time, begin, count) for part, (begin, count) in parts.items()}
+    found = {(part, *rest): values.narrow(time, begin, count) for part, (begin, count) in parts.items()}
+    return {keys: value.clone() for keys, value in found.items()} if len(found) > 1 else found
 
 
 def ids_of_steps(item: Sequences, layout: Layout, fields: Fields) -> Tensor:

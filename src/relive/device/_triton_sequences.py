@@ -52,15 +52,11 @@ class GatherSequences:
             part.keys: made(part.whole, part.dtype, 0 if part.every else layout.span + 1) for part in layout.parts
         }
         fields = {part.keys: copied[part.keys] for part in layout.states}
-        for part in layout.parts:
-            if not part.every:
-                fields |= shown(item, part, copied[part.keys])
         facts = {name: made((), dtype, item.steps) for name, dtype in _FACTS.items()}
         fields |= {(name,): fact for name, fact in facts.items()}
         fields["ids",] = made((), torch.int64)
         fields["weights",] = made((), torch.float32) if weights is None else weights
-        if folds:
-            fields["reward",] = made(reward.shape, reward.dtype, item.steps)
+        sums = made(reward.shape, reward.dtype, item.steps) if folds else self._rewards
         launch(
             _unroll,
             n * (layout.span + 1),
@@ -77,7 +73,7 @@ class GatherSequences:
             self._words.rows,
             tuple(in_words(copied[part.keys], size_of(layout, part)) for part in layout.parts),
             self._rewards,
-            (fields["reward",] if folds else self._rewards).view(-1),
+            sums.view(-1),
             n,
             OFFSETS=self._words.offsets,
             WORDS=self._words.words,
@@ -102,6 +98,11 @@ class GatherSequences:
             DEPTH=layout.depth,
             TOGETHER=layout.block,
         )
+        for part in layout.parts:
+            if not part.every:
+                fields |= shown(item, part, copied[part.keys])
+        if folds:
+            fields["reward",] = sums
         if item.step_ids:
             fields["step_ids",] = ids_of_steps(item, layout, fields)
         return fields

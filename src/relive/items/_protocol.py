@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from .._base.memory import Arena
+from .._base.nests import leaves
 from .._base.types import Int64
 from .._ring.plans import Window
 from .._ring.ring import Ring
@@ -21,7 +22,7 @@ Fields: TypeAlias = dict[str, Any]
 
 
 class View(NamedTuple):
-    """A field of a batch that is a view of another one.
+    """A field of a batch that is a view of another one; both are read-only.
 
     Attributes:
         whole: The other field, such as `all_obs`.
@@ -88,5 +89,16 @@ class Item(Protocol):
 
     @property
     def views(self) -> Mapping[str, View]:
-        """The fields of a batch that may be views of others. Shards do not send them, and callers make them again."""
+        """The fields of a batch that may be views of others. Shards do not send them, and callers make them again.
+
+        An expander makes them, and what they are views of, read-only: see `sealed`.
+        """
         return {}
+
+
+def sealed(fields: Fields, views: Mapping[str, View]) -> Fields:
+    """The fields of a batch, of which those that may share memory cannot be written to any more."""
+    for name in {*views, *(view.whole for view in views.values())}:
+        for array in leaves(fields.get(name, ())):
+            array.flags.writeable = False
+    return fields

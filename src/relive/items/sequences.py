@@ -18,7 +18,7 @@ from ..schema import Column, Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of
 from ._discounts import bound
 from ._outputs import Outputs
-from ._protocol import Compiled, Item, View
+from ._protocol import Compiled, Item, View, sealed
 
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
@@ -97,10 +97,11 @@ class Sequences(Frozen, Item):
 
     @property
     def views(self) -> dict[str, View]:
-        """`obs`, `next_obs` and what came before each step, as parts of longer arrays."""
+        """`obs`, `next_obs`, `action` and what came before each step, as parts of longer arrays."""
         return {
             "obs": View("all_obs", 0, self.steps),
             "next_obs": View("all_obs", self.n_step, self.n_step + self.steps),
+            "action": View("all_prev_action", 1, 1 + self.steps),
             "prev_action": View("all_prev_action", 0, self.steps),
             "prev_reward": View("all_prev_reward", 0, self.steps),
         }
@@ -173,7 +174,7 @@ class _Sequences(Compiled):
                 self._discounts,
                 item.time_major,
                 shown,
-                [parts[0].keys for parts in shown].index(("reward",)) if item.n_step > 1 else -1,
+                [parts[0].keys for parts in shown].index(("reward",)),
                 self._gammas,
                 [Kept(column.keys, array, every) for column, array, every in states],
                 item.step_ids,
@@ -213,7 +214,7 @@ class _Sequences(Compiled):
         if item.step_ids:
             fields.update(step_ids=self._step_ids(plan))
         fields.update(ids=plan.ids)
-        return fields
+        return sealed(fields, item.views)
 
     def _step_ids(self, plan: Unrolled) -> Array:
         """The ids of the steps, -1 where there is none; across episodes boundary rows lie between them."""
@@ -251,6 +252,8 @@ class _Sequences(Compiled):
             (own,) = self._shown(parts[:1], array)
             if parts[0].keys == ("reward",) and self._item.n_step > 1:
                 own = own[0], self._ring.fold_sequences(array, plan.steps, self._gammas, self._item.time_major)
+            elif parts[0].keys == ("reward",):
+                own = own[0], own[1].copy()
             previous = _with(array, plan.begins, 0) if len(parts) > 1 and len(plan.begins) else array
             found += [own, *self._shown(parts[1:], previous)]
         return found

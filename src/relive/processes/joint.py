@@ -336,8 +336,10 @@ def _replaced(array: Array, again: Array, bad: Bool) -> Array:
         return again
     # The batch's axis is the one in which the two differ.
     axis = next(axis for axis, (ours, theirs) in enumerate(zip(array.shape, again.shape)) if ours != theirs)  # noqa: B905
-    np.moveaxis(array, axis, 0)[bad] = np.moveaxis(again, axis, 0)
-    return array
+    changed = array if array.flags.writeable else array.copy()
+    np.moveaxis(changed, axis, 0)[bad] = np.moveaxis(again, axis, 0)
+    changed.flags.writeable = array.flags.writeable
+    return changed
 
 
 def _spread(bad: Bool, still: Bool) -> Bool:

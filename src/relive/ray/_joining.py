@@ -12,6 +12,7 @@ from .._base.memory import Arena
 from .._base.nests import nested
 from .._base.types import Array, Int64
 from ..items import Item
+from ..items._protocol import sealed
 from ..schema import Schema
 
 # Blocks that are kept for the next batches.
@@ -53,7 +54,7 @@ class Joiner:
                 if path.partition(".")[0] == view.whole:
                     part = name + path[len(view.whole) :]
                     joined.setdefault(part, self._view(joined, part))
-        return nested((tuple(path.split(".")), array) for path, array in joined.items())
+        return sealed(nested((tuple(path.split(".")), array) for path, array in joined.items()), self._views)
 
     def _view(self, fields: dict[str, Array], path: str) -> Array:
         """A field that is a view of another one."""

@@ -85,7 +85,7 @@ class Gather:
             discounts: As in `Ring.windows`.
             time_major: Whether time is the first axis.
             shown: What is shown of every column.
-            summed: The column of rewards that are summed over steps, instead of the part that begins at 1; -1: none.
+            summed: The column of rewards, of which the first part has sums over steps, in memory of its own; -1: none.
             gammas: As in `Ring.fold`.
             states: Columns that are kept at every so many steps.
             step_ids: Whether the ids of all steps are shown.

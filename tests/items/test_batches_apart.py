@@ -1,0 +1,210 @@
+"""No two arrays of a batch that can be written to share memory, and nothing is worked out from what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from back_ends import HAS_NATIVE
+from needs import needs
+
+import relive
+from relive._base.nests import paths
+from relive._ring import kernels
+
+Field = relive.Field
+PLAIN = {"obs": {"body": Field(2), "camera": Field((3, 2), "uint8")}, "action": Field(2), "cost": Field()}
+SCHEMAS = {
+    "plain": relive.Schema(**PLAIN),
+    "stacked": relive.Schema(obs={"frame": Field((2, 2), "uint8", stack=3), "arm": Field()}, action=Field((), "int64")),
+    "behind": relive.Schema(obs=Field(2, stack=2, stack_axis=-1), action={"arm": Field(), "hand": Field((), "int8")}),
+    "integer": relive.Schema(obs=Field((), "int32"), action=Field(), reward=Field((), "int64")),
+    "kept": relive.Schema(**PLAIN, state=Field(3, every=2), other=Field((), every=2)),
+    "wide": relive.Schema(obs=Field((40, 30)), action=Field(600)),  # in memory that is used again
+}
+ITEMS = {
+    "transitions": (relive.Transitions(), set(SCHEMAS) - {"kept"}),
+    "windows": (relive.Transitions(n_step=3, gamma=0.5), set(SCHEMAS) - {"integer", "kept"}),
+    "chunks": (relive.Transitions(n_step=3, chunk=True), set(SCHEMAS) - {"integer", "kept"}),
+    "sequences": (relive.Sequences(4, starts=2, step_ids=True), SCHEMAS),
+    "burnt in": (relive.Sequences(3, burn_in=2, starts=2, step_ids=True), SCHEMAS),
+    "n-step sequences": (relive.Sequences(4, n_step=2, starts=2, time_major=True), set(SCHEMAS) - {"integer"}),
+    "across episodes": (relive.Sequences(4, starts=2, across_episodes=True, step_ids=True), SCHEMAS),
+    "across, time first": (relive.Sequences(4, starts=2, across_episodes=True, time_major=True), SCHEMAS),
+}
+CASES = [(item, schema) for item, (_, schemas) in ITEMS.items() for schema in sorted(schemas)]
+
+
+def values(tree: Any, lead: tuple[int, ...], rng: np.random.Generator) -> Any:
+    if isinstance(tree, dict):
+        return {name: values(child, lead, rng) for name, child in tree.items()}
+    return rng.integers(1, 9, (*lead, *tree.full_shape)).astype(tree.dtype)
+
+
+def seen(tree: Any, time: int) -> Any:
+    """What two lanes observe, the older frames behind each other."""
+    if isinstance(tree, dict):
+        return {name: seen(child, time) for name, child in tree.items()}
+    frames = time + np.arange(1 - tree.frames, 1).reshape(-1, *[1] * len(tree.shape))
+    stack = (frames % 8 + 1) * np.ones((2, tree.frames, *tree.shape), tree.dtype)
+    return np.moveaxis(stack, 1, -1 if tree.stack_axis else 1) if tree.stack else stack[:, 0]
+
+
+def filled(item: relive.Item, schema: relive.Schema, steps: int = 60) -> relive.ReplayBuffer:
+    """Episodes of 1 to 5 steps, whose values are never 0."""
+    rng = np.random.default_rng(1)
+    buffer = relive.ReplayBuffer(schema, 2 * steps, num_envs=2, item=item, sampler=relive.Prioritized(), seed=0)
+    left, time, obs = 0, 0, schema.tree["obs"]
+    for _ in range(steps):
+        left = left or int(rng.integers(1, 6))
+        left -= 1
+        step = {name: values(tree, (2,), rng) for name, tree in schema.tree.items() if name != "obs"}
+        ends = {"terminated": np.array([left == 0] * 2), "truncated": np.zeros(2, bool)}
+        buffer.add(**step, obs=seen(obs, time), next_obs=seen(obs, time + 1), **ends)
+        time += 1 if left else 4
+    return buffer
+
+
+def arrays(batch: Any) -> dict[str, Any]:
+    return {".".join(path): array for path, array in paths(batch)}
+
+
+def spoil(array: Any) -> None:
+    """Change every entry, whatever array or tensor it is."""
+    array[...] = array == 0
+
+
+def assert_apart(made: Any, right: dict[str, np.ndarray]) -> int:
+    """Write to one array after the other, each time of a new batch; returns how many could be written to.
+
+    Args:
+        made: Makes the batch.
+        right: Its arrays.
+    """
+    written = 0
+    for name in right:
+        batch = made()
+        target = dict(paths(batch))[tuple(name.split("."))]  # nothing else has been looked at
+        if not getattr(getattr(target, "flags", None), "writeable", True):
+            with pytest.raises(ValueError, match="read-only"):
+                target[...] = 0
+            continue
+        spoil(target)
+        written += 1
+        for other, array in arrays(batch).items():
+            if other != name:
+                assert np.asarray(array).tobytes() == right[other].tobytes(), f"{other}, after a write to {name}"
+    return written
+
+
+@pytest.fixture(autouse=True, params=["native", "numpy"] if HAS_NATIVE else ["numpy"])
+def _back_end(request: pytest.FixtureRequest) -> Iterator[None]:
+    with kernels.use(request.param):
+        yield
+
+
+@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+@pytest.mark.parametrize(("item", "schema"), CASES)
+def test_numpy(item: str, schema: str) -> None:
+    """Drawn and read, and in the same way writable; `reward` always is."""
+    buffer = filled(ITEMS[item][0], SCHEMAS[schema])
+    batch = buffer.sample(12)
+    right = {name: array.copy() for name, array in arrays(buffer.read(batch.ids)).items()}
+    right["weights"] = batch.weights.copy()
+    writable = {name for name, array in arrays(batch).items() if array.flags.writeable}
+    assert writable == {name for name, array in arrays(buffer.read(batch.ids)).items() if array.flags.writeable}
+    assert writable >= {"reward", "discount", "ids", "weights"}
+    state = buffer.rng.bit_generator.state
+
+    def drawn() -> relive.Batch:
+        buffer.rng.bit_generator.state = state
+        return buffer.sample(12)
+
+    right_of_draw = {name: array.copy() for name, array in arrays(drawn()).items()}
+    assert assert_apart(drawn, right_of_draw) == len(writable)
+    read = {**right, "weights": np.ones(12, np.float32)}
+    assert assert_apart(lambda: buffer.read(batch.ids), read) == len(writable)
+
+
+@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+@pytest.mark.parametrize(("item", "schema"), CASES)
+def test_torch(item: str, schema: str) -> None:
+    """Of tensors, made one by one or all at once, each can be written to; the arrays that are read-only keep."""
+    needs("torch")
+    buffer = filled(ITEMS[item][0], SCHEMAS[schema])
+    batch = buffer.sample(12)
+    for make in (lambda read: read.torch(), lambda read: read.torch("cpu")):
+        right = {name: array.copy() for name, array in arrays(buffer.read(batch.ids)).items()}
+        assert assert_apart(lambda make=make: make(buffer.read(batch.ids)), right) == len(right)
+        source = buffer.read(batch.ids)
+        for tensor in arrays(make(source)).values():
+            spoil(tensor)
+        sealed = {name: array for name, array in arrays(source).items() if not array.flags.writeable}
+        assert {name: array.tobytes() for name, array in sealed.items()} == {
+            name: right[name].tobytes() for name in sealed
+        }
+
+
+@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+@pytest.mark.parametrize("item", ["sequences", "burnt in", "across episodes", "n-step sequences", "windows"])
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+def test_prefetched(item: str, to: str) -> None:
+    """Likewise of batches that a thread draws, with a function that changes them."""
+    if to == "torch":
+        needs("torch")
+
+    def change(batch: relive.Batch, _: np.random.Generator) -> relive.Batch:
+        batch.reward[...] = -1
+        return relive.Batch({**batch, "next_obs": batch.next_obs.map(np.copy)})
+
+    def first(**options: Any) -> relive.Batch:
+        buffer = filled(ITEMS[item][0], SCHEMAS["plain"])
+        with buffer.prefetch(5, to=to, transform=change, **options) as batches:
+            return next(batches)
+
+    right = {name: np.array(array) for name, array in arrays(first()).items()}
+    assert (right["reward"] == -1).all()
+    assert "next_obs.body" in right
+    assert assert_apart(first, right) >= 8
+
+
+@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+def test_tensors_of_a_batch_stay_what_they_were_made() -> None:
+    """A tensor of a read-only array is made once, and is what `map` and pickles get."""
+    needs("torch")
+    import pickle
+
+    tensors = filled(relive.Sequences(4), SCHEMAS["plain"]).sample(3).torch()
+    tensors.obs.body.mul_(0)
+    assert tensors.obs.body is tensors["obs"]["body"]
+    for other in (tensors.map(lambda tensor: tensor.double()), pickle.loads(pickle.dumps(tensors)), tensors.torch()):
+        assert not other.obs.body.any()
+        assert other.next_obs.body.any()
+    named = relive.Batch({"keys": np.arange(3.0)})
+    named["keys"].flags.writeable = False
+    twice = named.torch()
+    twice["keys"].mul_(0)
+    assert not twice["keys"].any()
+    assert named["keys"].any()
+
+
+@pytest.mark.skipif(not HAS_NATIVE, reason="there is no extension")
+def test_a_device_moves_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = needs("torch")
+    with kernels.use("native"):
+        batch = filled(relive.Sequences(4), SCHEMAS["plain"]).sample(3)
+    moved: list[tuple[int, ...]] = []
+    to = torch.Tensor.to
+
+    def counted(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        moved.append(tuple(tensor.shape))
+        return to(tensor, *args, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "to", counted)
+    tensors = batch.torch("cpu")
+    monkeypatch.undo()
+    of_plans = [(name, array.nbytes) for name, array in arrays(batch).items() if name.startswith("all_")]
+    assert sorted(shape[0] for shape in moved if shape[0] > 3) == sorted(nbytes for _, nbytes in of_plans)
+    assert tensors.obs.body.is_contiguous()
