@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,3 +69,79 @@ def test_jax_itself(batch: relive.Batch) -> None:
     arrays = batch.jax()
     assert_same(batch, arrays)
     assert isinstance(arrays.obs.pose, jax.Array)
+
+
+@pytest.fixture(name="narrow")
+def _narrow() -> Iterator[Any]:
+    """JAX in its default mode, of 32 bits."""
+    jax = needs("jax")
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", False)
+    yield jax
+    jax.config.update("jax_enable_x64", before)
+
+
+def of(dtype: str, *values: Any, item: Any = None) -> relive.ReplayBuffer:
+    """A buffer whose observations are these numbers."""
+    schema = relive.Schema(obs={"number": relive.Field((), dtype)}, action=relive.Field())
+    buffer = relive.ReplayBuffer(schema, 20, item=item, sampler=relive.Prioritized(), seed=0)
+    for value in values:
+        obs = {"number": np.array(value, dtype)}
+        buffer.add(obs=obs, action=0, reward=0, next_obs=obs, terminated=True, truncated=False)
+    return buffer
+
+
+FITS = [("int64", 2**31 - 1), ("int64", -(2**31)), ("uint64", 2**32 - 1), ("float64", 3e38), ("float64", np.inf),
+        ("float64", 0.1), ("int32", 7), ("complex128", 1j)]  # fmt: skip
+WRAPS = [("int64", 2**31, "int32"), ("int64", -(2**40), "int32"), ("uint64", 2**63 + 3, "uint32"),
+         ("float64", 1e300, "float32"), ("float64", -4e38, "float32")]  # fmt: skip
+ITEMS = [relive.Transitions(), relive.Sequences(2), relive.Sequences(2, time_major=True)]
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=repr)
+@pytest.mark.parametrize(("dtype", "value"), FITS, ids=repr)
+def test_numbers_of_64_bits_that_fit(dtype: str, value: Any, item: Any, narrow: Any) -> None:
+    found = of(dtype, value, item=item).sample(2).jax().obs.number
+    assert isinstance(found, narrow.Array)
+    np.testing.assert_allclose(np.asarray(found), np.full(found.shape, value), rtol=1e-7)
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=repr)
+@pytest.mark.parametrize(("dtype", "value", "wanted"), WRAPS, ids=repr)
+def test_numbers_that_would_wrap(dtype: str, value: Any, wanted: str, item: Any, narrow: Any) -> None:
+    buffer = of(dtype, 1, value, item=item)
+    batch = buffer.read(next(buffer.batches(2, shuffle=False)).ids)
+    with pytest.raises(relive.ArgumentError) as caught:
+        batch.jax()
+    at = "all_obs" if isinstance(item, relive.Sequences) else "obs"
+    assert str(caught.value) == (
+        f"Expected numbers that fit `{wanted}`, in which JAX holds them, got `{np.array(value, dtype)[()]}` - at "
+        f'`$.{at}.number`: `jax.config.update("jax_enable_x64", True)`, or a field of `{wanted}` in the schema'
+    )
+    for to in ({}, {"device": narrow.devices()[0]}):
+        with buffer.prefetch(20, to="jax", **to) as batches, pytest.raises(relive.ArgumentError, match=wanted):
+            next(batches)
+    narrow.config.update("jax_enable_x64", True)
+    assert (np.asarray(batch.jax().obs.number) == batch.obs.number).all()
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("device", [False, True])
+def test_ids_name_steps_for_ever(wide: bool, device: bool, narrow: Any) -> None:
+    """Past 2**31, too: they stay NumPy's, or are JAX's own of 64 bits, and priorities and values reach their steps."""
+    narrow.config.update("jax_enable_x64", wide)
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field(), value=relive.Field(writable=True))
+    item = relive.Sequences(2, step_ids=True)
+    small = relive.ReplayBuffer(schema, 40, item=item, sampler=relive.Prioritized(), seed=0)
+    for t in range(10):
+        small.add(obs=t, action=0, reward=0, next_obs=t + 1, terminated=False, truncated=False, value=0)
+    options = {"device": narrow.devices()[0]} if device else {}
+    with small.prefetch(3, to="jax", **options) as batches:
+        batch = next(batches)
+    assert batch.ids.dtype == batch.step_ids.dtype == np.int64
+    assert isinstance(batch.ids, narrow.Array) is wide
+    assert small.update_priorities(batch.ids, np.full(3, 5.0)) == 3
+    assert small.write(batch.step_ids, value=np.asarray(batch.all_obs)[:, :2]) == 6
+    huge = relive.Batch({"ids": np.array([2332033029, -1]), "step_ids": np.array([[2**40]])}).jax()
+    assert np.asarray(huge.ids).tolist() == [2332033029, -1]
+    assert np.asarray(huge.step_ids).tolist() == [[2**40]]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
+from numpy import ndarray
+
 from .._base import check, forks
 from .._base.extras import needs
 from ..batch import Batch
@@ -191,7 +193,11 @@ def converter(to: Any, device: Any, at: str = "ReplayBuffer.prefetch") -> Callab
         import jax
     if device is None:
         return Batch.jax
-    return lambda batch: batch.jax().map(lambda array: jax.device_put(array, device))
+
+    def put(array: Any) -> Any:
+        return array if type(array) is ndarray else jax.device_put(array, device)  # ids of 64 bits stay as they are
+
+    return lambda batch: batch.jax().map(put)
 
 
 # All that may have a thread. At the end of the interpreter a thread inside a library's code would be torn down.
