@@ -228,7 +228,7 @@ void bind_gather(nanobind::module_& m) {
         .def("take", &PyGather::take, nb::arg("rows"), nb::arg("outs"))
         .def("taken", &PyGather::taken, nb::arg("rows"))
         .def("unroll", &PyGather::unroll, nb::arg("ring"), nb::arg("slots"), nb::arg("length"), nb::arg("discounts"),
-             nb::arg("time_major"), nb::arg("listed"), nb::arg("outs").none())
+             nb::arg("time_major"), nb::arg("listed"), nb::arg("outs").none(), nb::arg("burn_in") = 0)
         .def("expand", &PyGather::expand, nb::arg("ring"), nb::arg("slots"), nb::arg("discounts"), nb::arg("last"),
              nb::arg("outs").none())
         .def(
@@ -244,11 +244,12 @@ void bind_gather(nanobind::module_& m) {
         .def(
             "sequences",
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, std::int64_t length, In<float> discounts,
-               bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states,
-               bool step_ids) {
+               bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states, bool step_ids,
+               std::int64_t burn_in, bool first) {
                 return sequences_within(nb::borrow(gather), nb::borrow(ring), length, discounts, time_major, shown,
-                                        summed, gammas, states, step_ids);
+                                        summed, gammas, states, step_ids, burn_in, first);
             },
             nb::arg("ring"), nb::arg("length"), nb::arg("discounts"), nb::arg("time_major"), nb::arg("shown"),
-            nb::arg("summed"), nb::arg("gammas"), nb::arg("states"), nb::arg("step_ids"));
+            nb::arg("summed"), nb::arg("gammas"), nb::arg("states"), nb::arg("step_ids"), nb::arg("burn_in") = 0,
+            nb::arg("first") = true);
 }

@@ -51,7 +51,7 @@ public:
 
     // What stands at the positions of sequences: observations (pick 0), or the steps before them (pick 1).
     nb::object unroll(const PyRing& owner, In<int64_t> slots, int64_t length, In<float> discounts, bool time_major,
-                      bool listed, std::optional<nb::list> given) const {
+                      bool listed, std::optional<nb::list> given, int64_t burn_in) const {
         check_of(owner, "relive._ring._native.Gather.unroll: columns of another ring");
         require(length >= 1 && length <= owner.ring.rows && discounts.size <= owner.ring.rows + 1,
                 "relive._ring._native.Gather.unroll: longer than a lane");
@@ -61,11 +61,12 @@ public:
         const Ring& ring = owner.ring;
         const Pages::Reading reading(pages_);
         nb::object plan_of = owner.sequences_of(
-            slots, length, discounts, listed, [&](int64_t item, const Sequence& sequence, const Sequence* next) {
+            slots, length, discounts, burn_in, listed,
+            [&](int64_t item, const Sequence& sequence, const Sequence* next) {
                 if (!item && reading.missing()) {
                     Sequence other;
                     for (npy_intp i = 0; i < items; ++i) {
-                        Sequences(ring, length, discounts.size - 1, discounts.data).find(slots.data[i], other);
+                        Sequences(ring, length, discounts.size - 1, discounts.data, burn_in).find(slots.data[i], other);
                         ask(ring, other);
                     }
                 }
@@ -90,6 +91,10 @@ public:
             const std::size_t step = row * std::size_t(places.time_major ? places.items : 1);
             const std::size_t begin = row * std::size_t(places.time_major ? item : item * places.positions);
             Copy copy{ring, columns_[c].column, to[c] + begin, step, places.positions};
+            if (sequence.lead)
+                copy.repeat(
+                    picks_[c] ? ring.zero_row() : ring.storage_row(sequence.number, runs_of(sequence)[0].memory),
+                    sequence.lead);
             if (picks_[c]) copy.repeat(sequence.before, 1);
             for (const Run& run : runs_of(sequence)) copy.run(sequence.number, run);
             copy.repeat(picks_[c] ? ring.zero_row() : sequence.behind, copy.left);
@@ -280,6 +285,6 @@ private:
 // Sequences for the native `sample`.
 nb::object sequences_within(nb::object gather, nb::object ring, std::int64_t length, In<float> discounts,
                             bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states,
-                            bool step_ids);
+                            bool step_ids, std::int64_t burn_in, bool first);
 
 }  // namespace relive

@@ -120,16 +120,18 @@ nb::object PyRing::relabelled(In<int64_t> slots, In<double> where, int64_t n_ste
                 listed_of(out.after));
 }
 
-nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, bool listed,
-                                const Copies& copies) const {
+nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, int64_t burn_in,
+                                bool listed, const Copies& copies) const {
     check_slots(slots);
     const int64_t n = check_discounts(discounts), items = slots.size;
     require(length >= 1 && length <= ring.rows && length + n - 1 <= ring.rows,
             "relive._ring._native.Gather.unroll: longer than a lane");
-    const Sequences sequences(ring, length, n, discounts.data);
+    check_burn_in(burn_in, length, "relive._ring._native.Gather.unroll: no such burn-in");
+    const Sequences sequences(ring, length, n, discounts.data, burn_in);
     const int64_t count = sequences.positions();
     const std::vector<npy_intp> wide{npy_intp(items), npy_intp(count)}, narrow{npy_intp(items), npy_intp(length)};
-    Out<std::int64_t> ids(items);
+    Out<std::int64_t> ids(items), lead(items);
+    Out<bool> first(items);
     Out<std::int32_t> steps(narrow);
     Out<float> discount(narrow);
     Out<bool> terminated(narrow), truncated(narrow), mask(narrow);
@@ -147,6 +149,8 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
         for (int64_t b = 0; b < items; ++b, std::swap(now, next)) {
             if (b + 1 < items) sequences.find(slots.data[b + 1], *next);
             sequences.windows(*now, b, out);
+            lead.data[b] = now->lead;
+            first.data[b] = now->first;
             if (listed) sequences.list(*now, observed->data + b * count, before->data + b * count);
             copies(b, *now, b + 1 < items ? next : nullptr);
         }
@@ -154,7 +158,7 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
     const auto or_none = [](auto& made) { return made ? made->array : nb::none(); };
     return plan(plans().unrolled, ids.array, or_none(observed), or_none(before), steps.array, discount.array,
                 terminated.array, truncated.array, mask.array, listed_of(out.apart), listed_of(out.successors),
-                listed_of(out.begins));
+                listed_of(out.begins), lead.array, first.array);
 }
 
 nb::object PyRing::stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const {

@@ -59,8 +59,12 @@ public:
     // The sequences at checked slots, as a plan. `copies` is called for each of them, in order, with the one
     // after it (null behind the last).
     using Copies = std::function<void(int64_t item, const Sequence& sequence, const Sequence* next)>;
-    nb::object sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, bool listed,
-                            const Copies& copies) const;
+    nb::object sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, int64_t burn_in,
+                            bool listed, const Copies& copies) const;
+    // Refuse a burn-in that items do not look back to.
+    void check_burn_in(int64_t burn_in, int64_t length, const char* what) const {
+        require(burn_in >= 0 && burn_in < length && burn_in <= ring.lookback && !(burn_in && ring.across), what);
+    }
 
     // The lock under which this ring is used.
     void guard(nb::handle_t<Lock> lock) {

@@ -8,8 +8,8 @@ namespace {
 
 // What is kept of a sequence, for fields that are worked out when they are read: no array that the caller has.
 struct Fact {
-    std::int64_t id;
-    int32_t steps;
+    std::int64_t id;  // of the step at the position `burn_in`
+    int32_t lead, steps;
     uint8_t mark;  // of the last one
 };
 
@@ -29,9 +29,9 @@ public:
         for (npy_intp b = 0; b < n; ++b) {
             Unrolled out;
             out.*field_ = time_major_ ? one.data() : to + b * length_;
-            const std::int64_t steps = std::clamp<std::int64_t>(facts[b].steps, 0, length_ + longest);
-            targets.open(steps, 0, out);
-            targets.close(facts[b].mark, 0, steps, 0, out);
+            const std::int64_t end = facts[b].lead + facts[b].steps;
+            targets.open(facts[b].lead, end, 0, out);
+            targets.close(facts[b].mark, facts[b].lead, end, 0, out);
             for (size_t i = 0; i < one.size(); ++i) to[npy_intp(i) * n + b] = one[i];
         }
     }
@@ -47,20 +47,24 @@ private:
 // The ids of the steps.
 class StepIds : public Later {
 public:
-    StepIds(size_t facts, std::int64_t length, std::int64_t lanes, bool time_major)
-        : facts_(facts), length_(length), lanes_(lanes), time_major_(time_major) {}
+    StepIds(size_t facts, std::int64_t length, std::int64_t burn_in, std::int64_t lanes, bool time_major)
+        : facts_(facts), length_(length), burn_in_(burn_in), lanes_(lanes), time_major_(time_major) {}
 
     void work_out(nb::handle items, npy_intp n, char* bytes) const override {
         const auto* facts = reinterpret_cast<const Fact*>(Items::data(items, facts_));
         auto* const to = reinterpret_cast<std::int64_t*>(bytes);
-        for (npy_intp b = 0; b < n; ++b)
-            for (std::int64_t i = 0; i < length_; ++i)
-                to[time_major_ ? i * n + b : b * length_ + i] = i < facts[b].steps ? facts[b].id + i * lanes_ : -1;
+        for (npy_intp b = 0; b < n; ++b) {
+            const Fact& fact = facts[b];
+            for (std::int64_t i = 0; i < length_; ++i) {
+                const bool there = i >= fact.lead && i < fact.lead + fact.steps;
+                to[time_major_ ? i * n + b : b * length_ + i] = there ? fact.id + (i - burn_in_) * lanes_ : -1;
+            }
+        }
     }
 
 private:
     size_t facts_;
-    std::int64_t length_, lanes_;
+    std::int64_t length_, burn_in_, lanes_;
     bool time_major_;
 };
 
@@ -68,11 +72,14 @@ private:
 class SequencesWithin : public Expansion {
 public:
     SequencesWithin(nb::object gather, nb::object ring, std::int64_t length, In<float> discounts, bool time_major,
-                    nb::list shown, std::int64_t summed, In<double> gammas, nb::list states, bool step_ids)
+                    nb::list shown, std::int64_t summed, In<double> gammas, nb::list states, bool step_ids,
+                    std::int64_t burn_in, bool first)
         : gather_(nb::cast<const PyGather&>(gather)),
           owner_(nb::cast<PyRing&>(ring)),
           length_(length),
+          burn_in_(burn_in),
           time_major_(time_major),
+          first_(first),
           discounts_(discounts.data, discounts.data + discounts.size),
           gammas_(gammas.data, gammas.data + gammas.size),
           summed_(summed),
@@ -83,6 +90,7 @@ public:
         require(!rows.across && discounts.size >= 2 && gammas.size == discounts.size && length >= 1 &&
                     length <= rows.rows && discounts.size <= rows.rows && length + n() - 1 <= rows.rows,
                 "relive._ring._native.Gather.sequences: no sequence that a lane holds");
+        owner_.check_burn_in(burn_in, length, "relive._ring._native.Gather.sequences: no such burn-in");
         require(shown.size() == gather_.size() && summed >= -1 && summed < std::int64_t(gather_.size()),
                 "relive._ring._native.Gather.sequences: not as many lists of parts as columns");
         for (nb::handle parts : shown) {
@@ -133,9 +141,10 @@ public:
         later("truncated", NPY_BOOL, &Unrolled::truncated);
         later("steps", NPY_INT32, &Unrolled::steps);
         later("mask", NPY_BOOL, &Unrolled::mask);
+        firsts_ = first_ ? layout.add("first", NPY_BOOL) : 0;
         if (step_ids_)
             layout.add_later("step_ids", NPY_INT64, {length}, axis,
-                             std::make_shared<StepIds>(facts_, length_, owner_.ring.lanes, time_major_));
+                             std::make_shared<StepIds>(facts_, length_, burn_in_, owner_.ring.lanes, time_major_));
         ids_ = layout.add("ids", NPY_INT64);
     }
 
@@ -198,8 +207,8 @@ private:
 
     const PyGather& gather_;
     PyRing& owner_;
-    std::int64_t length_;
-    bool time_major_, single_ = false;
+    std::int64_t length_, burn_in_;
+    bool time_major_, first_, single_ = false;
     std::vector<float> discounts_;
     std::vector<double> gammas_;
     std::vector<std::vector<Part>> shown_;
@@ -207,7 +216,7 @@ private:
     bool step_ids_;
     nb::object held_;
     std::vector<State> states_;
-    size_t facts_ = 0, sums_ = 0, ids_ = 0;
+    size_t facts_ = 0, sums_ = 0, firsts_ = 0, ids_ = 0;
 
     std::int64_t n() const { return std::int64_t(discounts_.size()) - 1; }
 
@@ -235,7 +244,7 @@ private:
     // behind its lane's head.
     std::int64_t find(const std::int64_t* slots, std::int64_t items, Stretch* found, char* const* to) const {
         const Ring& ring = owner_.ring;
-        const Sequences sequences(ring, length_, n(), discounts_.data());
+        const Sequences sequences(ring, length_, n(), discounts_.data(), burn_in_);
         auto* const facts = reinterpret_cast<Fact*>(to[facts_]);
         auto* const ids = reinterpret_cast<std::int64_t*>(to[ids_]);
         constexpr std::int64_t DEEP = 16;
@@ -245,11 +254,17 @@ private:
             if (i + DEEP < items) sequences.fetch(slots[i + DEEP]);
             const Stretch& now = found[i] = sequences.stretch(slots[i]);
             ids[i] = now.row * ring.lanes + now.number;
-            facts[i] = {ids[i], int32_t(now.run.count), now.run.mark};
-            behind = std::max(behind, ring.position(now.number).head - now.row + 1);  // the row before it is read, too
+            facts[i] = {ids[i], int32_t(now.lead), int32_t(now.run.count), now.run.mark};
+            if (first_) reinterpret_cast<std::uint8_t*>(to[firsts_])[i] = now.first;
+            const std::int64_t back = burn_in_ - now.lead, row = now.row - back;
+            behind = std::max(behind, ring.position(now.number).head - row + 1);  // the row before it is read, too
             for (size_t s = 0; s < states_.size(); ++s) {
-                const size_t row = states_[s].array.column.row;
-                copy_row(to[gather_.size() + s] + size_t(i) * row, states_[s].at(now.row, now.number, ring.lanes), row);
+                const size_t size = states_[s].array.column.row;
+                char* const state = to[gather_.size() + s] + size_t(i) * size;
+                if (back % states_[s].every)  // not kept at this step, with which a stream begins
+                    std::memset(state, 0, size);
+                else
+                    copy_row(state, states_[s].at(row, now.number, ring.lanes), size);
             }
         }
         return behind;
@@ -269,9 +284,9 @@ private:
         const auto width = std::int64_t(gather_.row(c) / sizeof(T));
         const Sheet sheet{items, length_, rows(), width, time_major_};
         for (std::int64_t b = 0; b < items; ++b) {
-            const std::int64_t count = found[b].run.count;
+            const std::int64_t lead = found[b].lead, count = lead + found[b].run.count;
             const std::int64_t end = found[b].run.mark & END ? count : count + n();
-            const auto steps = [&](std::int64_t i) { return i < count ? std::min(n(), end - i) : 0; };
+            const auto steps = [&](std::int64_t i) { return i >= lead && i < count ? std::min(n(), end - i) : 0; };
             const Series<T> series{reinterpret_cast<const T*>(to[c]) + sheet.begin(b, rows()), sheet.later(), width};
             series.fold(length_, steps, gammas_.data(), reinterpret_cast<T*>(to[sums_]) + sheet.begin(b, length_),
                         sheet.later());
@@ -283,9 +298,10 @@ private:
 
 nb::object sequences_within(nb::object gather, nb::object ring, std::int64_t length, In<float> discounts,
                             bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states,
-                            bool step_ids) {
-    Expansion* const made = new SequencesWithin(std::move(gather), std::move(ring), length, discounts, time_major,
-                                                std::move(shown), summed, gammas, std::move(states), step_ids);
+                            bool step_ids, std::int64_t burn_in, bool first) {
+    Expansion* const made =
+        new SequencesWithin(std::move(gather), std::move(ring), length, discounts, time_major, std::move(shown), summed,
+                            gammas, std::move(states), step_ids, burn_in, first);
     return nb::cast(made, nb::rv_policy::take_ownership);
 }
 

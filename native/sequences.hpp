@@ -17,10 +17,11 @@ struct Run {
     uint8_t mark;
 };
 
-// A sequence's lane, the row before its steps (of zeros where there is none), and the row that stands at all positions
-// behind them.
+// A sequence's lane, the row before its steps (of zeros where there is none), the row that stands at all positions
+// behind them, and how many positions are in front: there is no step, and the first one's observation.
 struct Around {
-    int64_t number = 0, before = 0, behind = 0;
+    int64_t number = 0, before = 0, behind = 0, lead = 0;
+    bool first = false;  // its first step begins an episode, or a stream
 };
 
 // One sequence up to the first end, which is all of it but across episodes; `row` of its lane is its anchor.
@@ -63,13 +64,15 @@ struct Targets {
     int64_t length, n;
     const float* powers;
 
-    // Of item `b`, which has so many steps, as if it had no end.
-    void open(int64_t steps, int64_t b, const Unrolled& out) const {
-        const int64_t exist = std::min(steps, length);
+    // Of item `b`, which has steps at the positions from `lead` on, before `end`, as if it had no end.
+    void open(int64_t lead, int64_t end, int64_t b, const Unrolled& out) const {
+        const int64_t stop = std::min(end, length), start = std::min(lead, stop);
         const auto fill = [&](auto* to, auto inside) {
             if (!to) return;
-            std::fill_n(to + b * length, exist, inside);
-            std::fill_n(to + b * length + exist, length - exist, decltype(inside)(0));
+            to += b * length;
+            std::fill(to, to + start, decltype(inside)(0));
+            std::fill(to + start, to + stop, inside);
+            std::fill(to + stop, to + length, decltype(inside)(0));
         };
         fill(out.mask, uint8_t(1));
         fill(out.steps, int32_t(n));
@@ -96,8 +99,8 @@ struct Targets {
 
 class Sequences {
 public:
-    Sequences(const Rows& ring, int64_t length, int64_t n, const float* powers)
-        : ring_(ring), targets_{length, n, powers} {}
+    Sequences(const Rows& ring, int64_t length, int64_t n, const float* powers, int64_t burn_in)
+        : ring_(ring), targets_{length, n, powers}, burn_in_(burn_in) {}
 
     int64_t positions() const { return targets_.length + targets_.n; }
 
@@ -106,7 +109,7 @@ public:
         int64_t lane_slot, number;
         ring_.split(slot, lane_slot, number);
         const Position now = ring_.position(number);
-        int64_t memory = ring_.memory_of(now, ring_.row_at(now, lane_slot));
+        int64_t memory = (ring_.memory_of(now, ring_.row_at(now, lane_slot)) + ring_.depth - burn_in_) % ring_.depth;
         for (int64_t left = positions(); left > 0;) {
             const int64_t n = std::min(left, ring_.together(memory));
             const uint8_t* const marks = ring_.marks + ring_.storage_row(number, memory);
@@ -116,16 +119,23 @@ public:
         }
     }
 
-    // The sequence that starts at a drawable slot, up to its first end.
+    // The sequence whose burn-in is in front of a drawable slot, up to its first end.
     Stretch stretch(int64_t slot) const {
         Stretch found;
         int64_t lane_slot;
         ring_.split(slot, lane_slot, found.number);
         const Position now = ring_.position(found.number);
         found.row = ring_.row_at(now, lane_slot);
-        const int64_t memory = ring_.memory_of(now, found.row), at = ring_.storage_row(found.number, memory);
-        found.before = ring_.preceded(at) ? ring_.previous_row(at) : ring_.zero_row();
-        found.run = run_from(found.number, memory, std::min(positions(), known(memory, now.memory)));
+        int64_t memory = ring_.memory_of(now, found.row), at = ring_.storage_row(found.number, memory);
+        found.lead = burn_in_;
+        found.first = !ring_.preceded(at);
+        for (; found.lead && !found.first; --found.lead) {
+            at = ring_.previous_row(at);
+            memory = (memory ? memory : ring_.depth) - 1;
+            found.first = !ring_.preceded(at);
+        }
+        found.before = found.first ? ring_.zero_row() : ring_.previous_row(at);
+        found.run = run_from(found.number, memory, std::min(positions() - found.lead, known(memory, now.memory)));
         found.behind = behind(found.run);
         return found;
     }
@@ -165,8 +175,8 @@ public:
 
     // What is known of the windows at each position of item `b`.
     void windows(const Sequence& sequence, int64_t b, Unrolled& out) const {
-        targets_.open(sequence.steps, b, out);
-        int64_t position = 0;
+        int64_t position = sequence.lead;
+        targets_.open(position, position + sequence.steps, b, out);
         for (const Run& run : sequence.runs) {
             const int64_t end = position + run.count;
             targets_.close(run.mark, position, end, b, out, [&](int64_t i, int64_t k) {
@@ -180,22 +190,25 @@ public:
 
     // The storage rows of the observations, and of the steps before them.
     void list(const Sequence& sequence, int64_t* observed, int64_t* before) const {
-        int64_t i = 0;
+        int64_t i = sequence.lead;
+        std::fill_n(observed, i, ring_.storage_row(sequence.number, sequence.runs[0].memory));
+        std::fill_n(before, i, ring_.zero_row());
         for (const Run& run : sequence.runs)
             for (int64_t k = 0, row = ring_.storage_row(sequence.number, run.memory); k < run.count; ++k) {
                 observed[i++] = row;
                 row = ring_.next_row(row);
             }
         std::fill(observed + i, observed + positions(), sequence.behind);
-        before[0] = sequence.before;
-        const int64_t known = std::min(sequence.steps + 1, positions());
-        std::copy_n(observed, known - 1, before + 1);
+        before[sequence.lead] = sequence.before;
+        const int64_t known = std::min(sequence.lead + sequence.steps + 1, positions());
+        std::copy(observed + sequence.lead, observed + known - 1, before + sequence.lead + 1);
         std::fill(before + known, before + positions(), ring_.zero_row());
     }
 
 private:
     const Rows& ring_;
     Targets targets_;
+    int64_t burn_in_;  // steps in front of a slot's own, within its episode
 
     // How many rows there are from one on, up to where the lane's next row goes.
     int64_t known(int64_t memory, int64_t end) const {

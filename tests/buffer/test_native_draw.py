@@ -60,12 +60,15 @@ TRANSITIONS = {
 ITEMS = {
     **TRANSITIONS,
     "sequences": relive.Sequences(7, burn_in=2, gamma=0.9, starts=2),
+    "burnt in": relive.Sequences(4, burn_in=20, n_step=2, gamma=0.9, step_ids=True),
+    "burnt in, time first": relive.Sequences(2, burn_in=5, time_major=True, step_ids=True),
     "three steps of sequences": relive.Sequences(12, n_step=3, gamma=0.9),
     "time first": relive.Sequences(3, n_step=2, gamma=0.9, time_major=True),
 }
 STATES = {
-    "states": relive.Sequences(7, burn_in=3, starts=4),
+    "states": relive.Sequences(7, burn_in=4, starts=4),
     "states, time first": relive.Sequences(5, n_step=3, starts=8, time_major=True),
+    "states in front": relive.Sequences(3, burn_in=8, starts=4, time_major=True),
 }
 
 

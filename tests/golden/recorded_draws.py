@@ -27,7 +27,7 @@ def build(name: str, seed: int, storage: Any = None) -> relive.ReplayBuffer:
     """The buffer of one life: other lanes, rows and items for every seed."""
     rng = np.random.default_rng(seed)
     lanes, rows, n = int(rng.integers(1, 5)), int(rng.integers(10, 40)), int(rng.integers(1, 5))
-    item = relive.Sequences(3, burn_in=1, n_step=n, starts=2) if seed % 3 == 2 else relive.Transitions(n_step=n)
+    item = relive.Sequences(4, n_step=n, starts=2) if seed % 3 == 2 else relive.Transitions(n_step=n)
     kind = relive.Ranked if name.startswith("ranked") else relive.Prioritized
     return relive.ReplayBuffer(
         relive.Schema(obs=relive.Field(2), action=relive.Field()),

@@ -120,7 +120,7 @@ ITEMS = {
     "chunks of one": (relive.Transitions(chunk=True), "flat", TransitionsModel(1, 0.99, chunk=True), None),
     "stacks": (relive.Transitions(n_step=4, gamma=0.5), "stacked", None, None),
     "sequences": (
-        relive.Sequences(4, burn_in=2, gamma=0.9), "nested", SequencesModel(6, 1, 0.9), None,
+        relive.Sequences(4, burn_in=2, gamma=0.9), "nested", SequencesModel(6, 1, 0.9, burn_in=2), None,
     ),
     "sequences with a state": (
         relive.Sequences(3, n_step=2, gamma=0.9, starts=2), "state",

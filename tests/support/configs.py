@@ -99,6 +99,8 @@ class Config:
                 choice["starts"],
                 choice["across_episodes"],
                 () if self.every is None else ("state",),
+                burn_in=0 if choice["across_episodes"] else choice["burn_in"],
+                every=self.every or 1,
             )
         stacks = stacks_of(self.fields.tree["obs"])
         return OracleBuffer(self.num_envs, self.rows, item, self.steps, initial, stacks)
@@ -142,15 +144,16 @@ samplers = st.integers(0, 3).flatmap(lambda k: prioritized if k else st.none())
 def sequences(draw: st.DrawFn) -> tuple[dict[str, Any], int | None]:
     """Arguments of `Sequences`, and how often a state is stored."""
     starts = draw(st.sampled_from([1, 1, 1, 2, 3, 4]))
-    every = draw(st.sampled_from([None, *(k for k in range(1, starts + 1) if starts % k == 0)]))
+    burn_in, across = draw(st.integers(0, 4)), draw(st.booleans())
+    kept = [k for k in range(1, starts + 1) if starts % k == 0 and (across or burn_in % k == 0)]
     choice = {
         "length": draw(st.integers(1, 5)),
-        "burn_in": draw(st.integers(0, 3)),
+        "burn_in": burn_in,
         "starts": starts,
-        "across_episodes": draw(st.booleans()),
+        "across_episodes": across,
         "time_major": draw(st.booleans()),
     }
-    return choice, every
+    return choice, draw(st.sampled_from([None, *kept]))
 
 
 @st.composite

@@ -100,6 +100,7 @@ class GatherKernel(Protocol):
         time_major: bool,
         listed: bool,
         outs: list[Array] | None,
+        burn_in: int = 0,
     ) -> Sequenced: ...
     def transitions(
         self,
@@ -122,6 +123,8 @@ class GatherKernel(Protocol):
         gammas: Float64,
         states: list[Kept],
         step_ids: bool,
+        burn_in: int = 0,
+        first: bool = True,
     ) -> ExpansionKernel | None: ...
 
 

@@ -243,7 +243,7 @@ class Unrolled(Record):
         ids: The anchors' ids, `[B]`.
         observed: Storage rows of the observations, `[B, T + n]`; None where they were not asked for.
         before: Storage rows of the steps before them; the row of zeros where there is none. None likewise.
-        steps: Steps of the window at each step, `[B, T]`, like all that follow but `first`.
+        steps: Steps of the window at each step, `[B, T]`, like all that follow up to `mask`.
         discount: Its discount.
         terminated: The flags of its last step.
         truncated: Likewise.
@@ -252,6 +252,8 @@ class Unrolled(Record):
             `[B * T]`; like those that follow, `[E]` with few entries.
         successors: The storage rows of their successors.
         begins: Across episodes the positions behind an end, as indices into `[B * (T + n)]`.
+        lead: How many positions are in front of the first step, for want of steps there, `[B]`.
+        first: Whether that step begins an episode, or a stream, `[B]`.
     """
 
     ids: Int64
@@ -265,6 +267,8 @@ class Unrolled(Record):
     apart: Int64
     successors: Int64
     begins: Int64
+    lead: Int64
+    first: Bool
 
 
 class Sequenced(Record):

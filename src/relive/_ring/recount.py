@@ -276,11 +276,18 @@ def _begin_again(marks: Bytes, end: int, older: int, window: Window) -> None:
         marks[row] = HISTORY | _without_steps(marks[row])
         row += 1
     if row < len(marks) and not marks[row] & FIRST:
-        if window.lookback:  # the action before this step is not known
-            marks[row] &= ~np.uint8(START)
+        # What came before this step is not known: no item shows it as its first one.
+        begun = marks[row : row + max(window.lookback + 1 - max(older, 1), 0)]
+        begun[: _until_first(begun)] &= ~np.uint8(START)
         marks[end] |= FIRST
     elif row > end:
         marks[end] |= FIRST
+
+
+def _until_first(marks: Bytes) -> int:
+    """How many marks come before one that begins a stream."""
+    first = np.flatnonzero(marks & FIRST)
+    return int(first[0]) if len(first) else len(marks)
 
 
 def _without_steps(marks: Array) -> Array:

@@ -83,7 +83,7 @@ class Item(Protocol):
     def time_major(self) -> bool | None:
         """Whether time is the first axis of the fields that have one, or the second; None where they have no time axis.
 
-        Of an item with a time axis, fields that are kept at every k-th step, `ids` and `weights` have none.
+        Of an item with a time axis, fields that are kept at every k-th step, `first`, `ids` and `weights` have none.
         """
         return None
 

@@ -29,7 +29,7 @@ Found: TypeAlias = tuple[tuple[str, ...], Array]
 
 
 class Sequences(Frozen, Item):
-    """Draw `burn_in + length` consecutive steps from each anchor, with n-step targets at every one of them.
+    """Draw consecutive steps from each anchor, with n-step targets at every one of them, and the steps before it.
 
     With T = `burn_in + length`, `[B, T, ...]` (or `[T, B, ...]`) each:
 
@@ -37,18 +37,30 @@ class Sequences(Frozen, Item):
     * `action`, every extra, and, as `Transitions(n_step, gamma)` gives them for each step, `reward`, `discount`,
       `terminated`, `truncated` (those of the last step of its window) and `steps`;
     * `prev_action`, `prev_reward`: what came before each observation, zero at an episode's first step; views of
-      `all_prev_action`, `all_prev_reward`, which have T + `n_step` entries, too;
+      `all_prev_action`, as `action` is one, and of `all_prev_reward`, which have T + `n_step` entries, too;
     * `mask`: which steps exist; with `step_ids=True` also `step_ids`, the steps' ids, -1 where there is none, for
       `ReplayBuffer.write`.
 
-    Fields with `every=k` (recurrent state) come as they were at the anchor, `[B, ...]`; `ids` and `weights` are `[B]`.
+    Views, and what they are views of, are read-only.
 
-    After an episode's end, or a cut, steps are padding: `mask` is False, `discount`, `reward`, `action`, extras and
-    flags are zero, and observations repeat the final one, so that `next_obs` stays right. With `across_episodes` only
-    a cut ends a sequence; the flags tell where episodes end, and `next_obs` is the final observation there.
+    *Burn-in.* The anchor, which `ids` names, is the first step to learn from: at position `burn_in`, where `mask` is
+    always True. In front of it are the up to `burn_in` steps before it in its episode. Where these are fewer, the first
+    positions are padding, so a learner keeps its state over them. Across episodes the anchor is at position 0 instead,
+    and the steps to learn from are those `burn_in` steps later in the stream.
 
-    An anchor can be drawn as soon as its `burn_in + length + n_step - 1` steps and what follows them are known, or its
-    episode has ended, and until a row that it needs has been overwritten.
+    `first` (bool, `[B]`) tells which items' first step begins an episode, or a stream after a cut: what an agent
+    remembers is nothing there. A schema's own field `first` takes its place.
+
+    Fields with `every=k` (recurrent state) come as they were at the first step shown, `[B, ...]`, zero where an episode
+    begins with a step at which they are not kept; `ids` and `weights` are `[B]`.
+
+    Steps that do not exist, after an episode's end, or a cut, and before its begin, are padding: `mask` is False,
+    `discount`, `reward`, `action`, extras and flags are zero, and observations repeat the nearest one, so that
+    `next_obs` stays right. With `across_episodes` only a cut ends a sequence; the flags tell where episodes end, and
+    `next_obs` is the final observation there.
+
+    An anchor can be drawn as soon as its `length + n_step - 1` steps (across episodes `burn_in` more) and what follows
+    them are known, or its episode has ended, and until a row that it needs has been overwritten.
 
     Args:
         length: Steps to learn from, >= 1.
@@ -62,7 +74,8 @@ class Sequences(Frozen, Item):
 
     Raises:
         ArgumentError: An argument outside these limits; more steps than a lane keeps, an integer reward with
-            `n_step` > 1, or `starts` that is not a multiple of a field's `every`, when the buffer is built.
+            `n_step` > 1, or `starts` or `burn_in` that is not a multiple of a field's `every`, when the buffer is
+            built.
 
     Source: Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning", ICLR 2019; the
     layout of inputs follows rlpyt (Stooke and Abbeel 2019).
@@ -96,6 +109,11 @@ class Sequences(Frozen, Item):
         return self.burn_in + self.length
 
     @property
+    def back(self) -> int:
+        """Steps in front of an anchor, at most."""
+        return 0 if self.across_episodes else self.burn_in
+
+    @property
     def views(self) -> dict[str, View]:
         """`obs`, `next_obs`, `action` and what came before each step, as parts of longer arrays."""
         return {
@@ -110,10 +128,10 @@ class Sequences(Frozen, Item):
         return super().__repr__().replace(", step_ids=False", "")
 
     def window(self, schema: Schema) -> Window:
-        """Every `starts`-th step; the step before it, and the older frames of its observation, are needed, too."""
+        """Every `starts`-th step; its burn-in, the step before that, and older frames are needed, too."""
         return Window(
-            span=self.steps + self.n_step - 1,
-            lookback=max(lookback_of(schema), 1),
+            span=self.steps - self.back + self.n_step - 1,
+            lookback=self.back + max(lookback_of(schema), 1),
             starts=self.starts,
             across=self.across_episodes,
         )
@@ -121,7 +139,7 @@ class Sequences(Frozen, Item):
     def check(self, schema: Schema, steps: int) -> None:
         """Refuse what a lane cannot hold, integer rewards, and starts where a field is not kept."""
         window = self.window(schema)
-        parts = f" ({self.steps} + {self.n_step - 1} steps, and {window.lookback} before them)"
+        parts = f" ({self.steps} + {self.n_step - 1} steps, and {window.lookback - self.back} before them)"
         check_steps(window.span + window.lookback, steps, parts, "Sequences(length)")
         check_reward(schema, self.n_step)
         if self._lists(schema) and "step_ids" in schema.tree:
@@ -129,10 +147,11 @@ class Sequences(Frozen, Item):
             raise ArgumentError(message(wanted, got, "Sequences(step_ids)", "give the field another name"))
         for column in schema.columns:
             every = column.field.every or 1
-            if self.starts % every:
-                wanted = f"`starts` to be a multiple of {every}, the steps at which `{column.path}` is kept"
-                remedy = f"say `Sequences(starts={every})`, so that no item starts without its state"
-                raise ArgumentError(message(wanted, f"`{self.starts}`", "Sequences(starts)", remedy))
+            for name, value in (("starts", self.starts), ("burn_in", self.back)):
+                if value % every:
+                    wanted = f"`{name}` to be a multiple of {every}, the steps at which `{column.path}` is kept"
+                    remedy = f"say `Sequences({name}={every})`, so that no item starts without its state"
+                    raise ArgumentError(message(wanted, f"`{value}`", f"Sequences({name})", remedy))
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand slots of `ring`."""
@@ -149,6 +168,7 @@ class _Sequences(Compiled):
 
     def __init__(self, item: Sequences, schema: Schema, ring: Ring, arena: Arena) -> None:
         self._item, self._ring = item, ring
+        self._tells_first = "first" not in schema.tree
         powers = item.gamma ** np.arange(item.n_step + 1, dtype=np.float64)
         self._gammas, self._discounts = powers, powers.astype(np.float32)
         columns = list(zip(schema.columns, ring.columns, strict=True))
@@ -178,6 +198,8 @@ class _Sequences(Compiled):
                 self._gammas,
                 [Kept(column.keys, array, every) for column, array, every in states],
                 item.step_ids,
+                item.back,
+                self._tells_first,
             )
 
     def _parts(self, keys: tuple[str, ...]) -> list[Part]:
@@ -199,18 +221,25 @@ class _Sequences(Compiled):
         positions = item.steps + item.n_step
         outs = self._outputs.of(len(slots) * positions)
         kernel = self._ring.kernel
-        plan, copies = self._gather.unroll(kernel, slots, item.steps, self._discounts, item.time_major, listed, outs)
+        plan, copies = self._gather.unroll(
+            kernel, slots, item.steps, self._discounts, item.time_major, listed, outs, item.back
+        )
         if item.time_major:
             plan = _time_first(plan, positions)
         axes = (positions, len(slots)) if item.time_major else (len(slots), positions)
         shaped = [array.reshape(*axes, *array.shape[1:]) for array in copies]
         plain = len(self._plain_parts)
         found = self._observations(shaped[:plain], plan) + self._between(shaped[plain:], plan)
+        back = item.back - plan.lead
         for every, states in self._states:
-            found += states.of(self._ring.state_rows(plan.ids, every))
+            found += states.of(self._ring.state_rows(plan.ids - back * self._ring.lanes, every))
+            for _, state in found[-1:]:
+                state[back % every > 0] = 0  # not kept at this step, with which a stream begins
         fields = nested(found)
         fields.update(discount=plan.discount, terminated=plan.terminated, truncated=plan.truncated)
         fields.update(steps=plan.steps, mask=plan.mask)
+        if self._tells_first:
+            fields.update(first=plan.first)
         if item.step_ids:
             fields.update(step_ids=self._step_ids(plan))
         fields.update(ids=plan.ids)
@@ -228,7 +257,7 @@ class _Sequences(Compiled):
             blocks, _, block = ring.marks.shape
             rows = (memory - first // ring.lanes) % (blocks * block)
         else:
-            rows = np.arange(length).reshape((-1, 1) if item.time_major else (1, -1))
+            rows = np.arange(-item.back, length - item.back).reshape((-1, 1) if item.time_major else (1, -1))
         return np.where(plan.mask, first + rows * ring.lanes, -1)
 
     def _observations(self, plain: list[Array], plan: Unrolled) -> list[Found]:

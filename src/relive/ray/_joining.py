@@ -28,7 +28,7 @@ class Joiner:
         self._views, self._time_major = able.views, bool(able.time_major)
         # Of items with a time axis, what there is one of each, and not one of each step.
         states = {".".join(c.keys) for c in schema.columns if c.field.every is not None}
-        self._single = {"ids", "weights", *states}
+        self._single = {"ids", "weights", *states} | ({"first"} - schema.tree.keys())
 
     def joined(self, n: int, parts: Sequence[tuple[Int64, dict[str, Array]]]) -> dict[str, Any]:
         """The fields of a batch of `n` items.

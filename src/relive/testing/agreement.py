@@ -85,7 +85,7 @@ def assert_items(batch: Batch, items: list[dict[str, Any]], whole: Iterable[str]
         axis = 0 if whole is None or name in whole else 1
         arrays = by_name(batch[name], name).items()
         for (path, got), *want in zip(arrays, *(leaves(item[name]) for item in items), strict=True):
-            expected = np.stack(want, axis=axis)
+            expected = np.stack(want, axis=min(axis, np.ndim(want[0])))
             if name in COMPUTED:
                 check(got.shape == expected.shape, f"{name}: shape {got.shape}, not {expected.shape}")
                 np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=name)

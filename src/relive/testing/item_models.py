@@ -83,39 +83,59 @@ class TransitionsModel:
 
 @dataclass(frozen=True)
 class SequencesModel:
-    """`length` steps in a row, with what n-step targets need after the last; `state` are the fields of anchors only.
+    """`length` steps in a row, with what n-step targets need after the last.
+
+    Attributes:
+        length: Steps that are shown, those in front of the anchor included.
+        n: Longest window.
+        gamma: Discount per step.
+        starts: Anchors are every so many steps of a lane.
+        across: Whether sequences go on behind an episode's end.
+        state: Fields that are shown as they were at the first step, zero where they are not kept.
+        older: Rows before the first step that are read.
+        burn_in: Steps in front of the anchor, fewer where its episode has fewer; 0 across episodes.
+        every: `state` is kept at every so many steps of a lane.
 
     >>> SequencesModel(length=4, n=1, gamma=0.99).older
     1
     """
 
-    length: int  # burn-in included
+    length: int
     n: int
     gamma: float
     starts: int = 1
     across: bool = False
     state: tuple[str, ...] = ()
     older: int = 1
+    burn_in: int = 0
+    every: int = 1
 
     def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
-        """The sequence that starts at `anchor`, or None while some of its observations are to come."""
-        chain, ended = self.chain(anchor)
-        total = self.length + self.n
+        """The sequence of `anchor`, or None while some of its observations are to come."""
+        begin = max(anchor.position - self.burn_in, 0)
+        front = self.burn_in - (anchor.position - begin)  # positions for which there is no step
+        first = Anchor(anchor.lane, anchor.number, begin)
+        chain, ended = self.chain(first)
+        total = self.length + self.n - front
         steps, last = chain[:total], chain[-1].episode
         if not ended and len(steps) < total - (last.final is not None and not last.closed):
             return None
-        observations = [s.step.obs for s in steps] + [last.newest_obs] * (total - len(steps))
+        observations = [first.step.obs] * front
+        observations += [s.step.obs for s in steps] + [last.newest_obs] * (total - len(steps))
         before: list[Step | None] = [_previous(s) for s in steps]
         if len(before) < total:
             before.append(steps[-1].step)
         # What repeats the last observation follows nothing.
-        before += [None] * (total - len(before))
+        before = [None] * front + before + [None] * (total - len(before))
+        kept = first.step.number % self.every == 0
+        states = {name: first.step.extras[name] for name in self.state}
         fields: dict[str, Nested] = {
             "all_obs": stacked(observations),
             "all_prev_action": stacked([_zeros(anchor.step.action) if s is None else s.action for s in before]),
             "all_prev_reward": stacked([_zeros(anchor.step.reward) if s is None else s.reward for s in before]),
-            **{name: anchor.step.extras[name] for name in self.state},
-            **self.rows(steps, observations),
+            **{name: state if kept else _zeros(state) for name, state in states.items()},
+            **self.rows(steps, observations, front),
+            "first": np.bool_(begin == 0),
         }
         for name in ("obs", "prev_action", "prev_reward"):
             fields[name] = mapped(lambda array: array[: self.length], fields[f"all_{name}"])
@@ -132,20 +152,21 @@ class SequencesModel:
                 return found, True
         return found, False
 
-    def rows(self, steps: list[Anchor], observations: list[Nested]) -> dict[str, Nested]:
-        """What every step of the sequence carries; zeros where it is over."""
-        valid = steps[: self.length]
+    def rows(self, steps: list[Anchor], observations: list[Nested], front: int) -> dict[str, Nested]:
+        """What every step of the sequence carries; zeros where it is over, and before it begins."""
+        valid = steps[: self.length - front]
         windows: list[Any] = [TransitionsModel(self.n, self.gamma).expand(s) for s in valid]
         for i, window in enumerate(windows):
-            if not self.across and not same_bytes(window["next_obs"], observations[i + self.n]):
+            if not self.across and not same_bytes(window["next_obs"], observations[front + i + self.n]):
                 raise AssertionError("within an episode the successors are the observations, n steps later")
-        fields: dict[str, Nested] = {"mask": np.arange(self.length) < len(valid)}
+        places = np.arange(self.length) - front
+        fields: dict[str, Nested] = {"mask": (places >= 0) & (places < len(valid))}
         for name in windows[0]:
             if name in self.state or name == "obs":
                 continue
-            values = [window[name] for window in windows]
-            for i in range(len(valid), self.length):
-                values.append(observations[i + self.n] if name == "next_obs" else _zeros(values[0]))
+            shown = [window[name] for window in windows]
+            values = [observations[i + self.n] if name == "next_obs" else _zeros(shown[0]) for i in range(self.length)]
+            values[front : front + len(shown)] = shown
             fields[name] = stacked(values)
         return fields
 

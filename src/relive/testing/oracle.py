@@ -198,9 +198,11 @@ class OracleBuffer:
         }
 
     def older(self, anchor: Anchor) -> int:
-        """Rows before the anchor that the item reads, older frames of its observation included."""
-        frames = min(self.frames - 1, anchor.position + anchor.episode.history)
-        return max(min(self.item.older, anchor.position), frames)
+        """Rows before the anchor that the item reads, older frames of the first observation included."""
+        shown = min(getattr(self.item, "burn_in", 0), anchor.position)  # steps in front of the anchor
+        first = anchor.position - shown
+        frames = min(self.frames - 1, first + anchor.episode.history)
+        return shown + max(min(self.item.older, first), frames)
 
     def is_stored(self, anchor: Anchor) -> bool:
         """Whether an item may start here and every row that it reads, and that has come, is stored."""

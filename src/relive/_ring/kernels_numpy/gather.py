@@ -74,6 +74,8 @@ class Gather:
         gammas: Float64,
         states: Sequence[Kept],
         step_ids: bool,
+        burn_in: int = 0,
+        first: bool = True,
     ) -> None:
         """What the native `sample` expands sequences by that end with their episode: there is none here.
 
@@ -89,6 +91,8 @@ class Gather:
             gammas: As in `Ring.fold`.
             states: Columns that are kept at every so many steps.
             step_ids: Whether the ids of all steps are shown.
+            burn_in: How many of the T steps are in front of an anchor.
+            first: Whether the field `first` is shown.
         """
 
     def unroll(
@@ -100,12 +104,13 @@ class Gather:
         time_major: bool,
         listed: bool,
         outs: list[Array] | None,
+        burn_in: int = 0,
     ) -> Sequenced:
         """The sequences at `slots`, and what stands at their positions, in `outs` or in new arrays.
 
         Columns of pick 0 are read at the observations, those of pick 1 at the steps before them.
         """
-        plan = ring.sequences(slots, length, discounts)
+        plan = ring.sequences(slots, length, discounts, burn_in)
         lists = np.asarray(plan.observed), np.asarray(plan.before)
         rows = [each.T.reshape(-1) if time_major else each.reshape(-1) for each in lists]
         if outs is None:

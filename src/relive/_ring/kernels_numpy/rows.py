@@ -206,27 +206,24 @@ class Rows:
         older = ~lost & ((marks & END) > 0)
         for _ in range(self.lookback):  # a final observation may have brought older frames of its own
             older &= (self.marks[self.at(after, lanes)] & HISTORY) > 0
+            if not older.any():
+                break
             after = np.where(older, (after + 1) % self.depth, after)
         rows: Int64 = self.storage(after, lanes)
         return rows
 
-    def sequences(self, slots: Int64, length: int, discounts: Float32) -> Unrolled:
-        """The sequences of `length` steps that start at drawable `slots`, with windows at each of them."""
+    def sequences(self, slots: Int64, length: int, discounts: Float32, burn_in: int) -> Unrolled:
+        """The sequences of `length` steps, of which `burn_in` come before drawable `slots`, with windows at each."""
         n = len(discounts) - 1
         count = length + n
         lanes, rows = self.rows_at(slots)
-        memory = rows % self.depth
+        memory, lead, preceded = self._back(lanes, rows % self.depth, burn_in)
         shape = (len(slots), count)
         observed: Int64 = np.empty(shape, np.int64)
         before: Int64 = np.full(shape, self.zero_row)
         marks, after = np.zeros(shape, np.uint8), np.empty(shape, np.int64)
         first: Bool = np.zeros(shape, bool)
-        earlier = (memory - 1) % self.depth
-        preceded = ((self.marks[self.at(memory, lanes)] & FIRST) == 0) & (
-            (self.marks[self.at(earlier, lanes)] & STEP) > 0
-        )
-        before[preceded, 0] = (self.storage(earlier, lanes))[preceded]
-        first[:, 0] = ~preceded
+        before[preceded, 0] = self.storage((memory - 1) % self.depth, lanes)[preceded]
         going, here = np.ones(len(slots), bool), self.storage(memory, lanes)
         for i in range(count):
             observed[:, i] = here
@@ -241,14 +238,18 @@ class Rows:
             here = np.where(ends, after[:, i], self.storage(memory, lanes))
             here = np.where(going, here, observed[:, i])
             going = going & ~ends & (memory != self.counters[lanes, MEMORY])
+        at = np.arange(count) - lead[:, None]
+        observed, before, marks, after = (
+            np.take_along_axis(each, np.maximum(at, 0), axis=1) for each in (observed, before, marks, after)
+        )
+        before[at < 0], marks[at < 0] = self.zero_row, 0
         steps, last = self._sequence_windows(marks, length, n)
         mask = (marks[:, :length] & STEP) > 0
         final = np.take_along_axis(marks, last, axis=1)
         successors = np.where(mask, np.take_along_axis(after, last, axis=1), observed[:, n:])
         discount: Float32 = np.where(mask & ((final & (TERMINATED | LOST)) == 0), discounts[steps], np.float32(0))
-        terminated, truncated = (final & TERMINATED) > 0, (final & TRUNCATED) > 0
+        terminated, truncated = (mask & ((final & flag) > 0) for flag in (TERMINATED, TRUNCATED))
         taken: Int32 = np.where(mask, steps, 0).astype(np.int32)
-        first[:, 0] = False
         apart = np.flatnonzero((successors != observed[:, n:]) & self.across)
         return Unrolled(
             rows * self.num_lanes + lanes,
@@ -262,7 +263,26 @@ class Rows:
             apart,
             successors.reshape(-1)[apart],
             np.flatnonzero(first & self.across),
+            lead,
+            ~preceded,
         )
+
+    def _back(self, lanes: Int64, memory: Int64, most: int) -> tuple[Int64, Int64, Bool]:
+        """Go back from the steps at `memory`, `most` steps at most, within their streams.
+
+        Returns:
+            Where that leads to, how many steps are missing, and whether a step of the stream is before it.
+        """
+        left = np.full(len(lanes), most)
+        while True:
+            earlier = (memory - 1) % self.depth
+            preceded = ((self.marks[self.at(memory, lanes)] & FIRST) == 0) & (
+                (self.marks[self.at(earlier, lanes)] & STEP) > 0
+            )
+            going = preceded & (left > 0)
+            if not going.any():
+                return memory, left, preceded
+            memory, left = np.where(going, earlier, memory), left - going
 
     def _next_steps(self, lanes: Int64, memory: Int64, which: Bool) -> Int64:
         """The memory row of the next step, in the lanes of `which`; the row after the newest if there is none yet."""

@@ -291,7 +291,10 @@ class Writing:
         for _ in range(ring.lookback):  # rows whose own older rows are gone, up to where a stream begins
             oldest = counters[lanes, OLDEST]
             begins = (self._marks[ring.at(oldest, lanes)] & FIRST) > 0
-            self._drop(lanes[(oldest <= rows + ring.lookback) & ~begins])
+            dropped = (oldest <= rows + ring.lookback) & ~begins
+            if not dropped.any():
+                break
+            self._drop(lanes[dropped])
 
     def _make_room(self, lanes: Int64, gone: Int64) -> None:
         """The rows `gone` are stored no longer, or written over."""
