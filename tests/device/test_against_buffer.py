@@ -36,7 +36,7 @@ CASES += [
         64 * 40,
         64,
         1 / 16,
-        relive.Sequences(8, burn_in=3, n_step=3, gamma=0.9, starts=4, step_ids=True),
+        relive.Sequences(11, n_step=3, gamma=0.9, starts=4, step_ids=True),
         "prioritized",
         2,
     ),
@@ -58,7 +58,7 @@ STACKED: list[tuple[int, int, float, relive.Transitions | relive.Sequences, str,
     (64 * 20, 64, 1 / 16, relive.Transitions(), "uniform", 1),
     (4, 1, 0.0, relive.Transitions(), "of the buffer", None),
     (3 * 6, 3, 1.0, relive.Transitions(n_step=2, chunk=True), "uniform", None),
-    (2 * 12, 2, 0.2, relive.Sequences(4, burn_in=1, n_step=2, starts=2), "prioritized", 2),
+    (2 * 12, 2, 0.2, relive.Sequences(5, n_step=2, starts=2), "prioritized", 2),
     (5 * 20, 5, 1 / 16, relive.Sequences(3, time_major=True), "uniform", None),
 ]
 
@@ -111,7 +111,7 @@ def test_stacks(case: tuple[int, int, float, relive.Item, str, int | None], stac
     [
         ("uniform", relive.Transitions(n_step=3), None, None),
         ("prioritized", relive.Transitions(n_step=3), None, None),
-        ("prioritized", relive.Sequences(4, burn_in=2, n_step=2, starts=2), 2, None),
+        ("prioritized", relive.Sequences(6, n_step=2, starts=2), 2, None),
         ("prioritized", relive.Transitions(n_step=2), 1, STACKS[1]),
     ],
 )

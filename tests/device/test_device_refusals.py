@@ -39,6 +39,7 @@ def obs_of(**options: Any) -> relive.Schema:
     [
         ({"item": relive.Hindsight(reward=lambda *_: 0.0), "schema": GOALS}, "use `Transitions"),
         ({"item": relive.Sequences(2, across_episodes=True)}, "leave `across_episodes` out"),
+        ({"item": relive.Sequences(2, burn_in=1)}, "leave `burn_in` out; or use a `ReplayBuffer`"),
         ({"sampler": relive.Ranked()}, "use `Uniform\\(\\)` or `Prioritized"),
         ({"sampler": relive.Prioritized(replacement=False)}, "leave `replacement` out"),
         ({"sampler": relive.Uniform(over="episodes")}, "leave `over` out"),

@@ -23,7 +23,7 @@ CASES: list[tuple[Any, Any, int | None]] = [(sampler, relive.Transitions(n_step=
 CASES += [
     (SAMPLERS[0], relive.Sequences(3, time_major=True, step_ids=True), 3),
     (SAMPLERS[1], relive.Transitions(n_step=3, chunk=True), 3),
-    (SAMPLERS[1], relive.Sequences(3, burn_in=1, n_step=2, starts=2), None),
+    (SAMPLERS[1], relive.Sequences(4, n_step=2, starts=2), None),
 ]
 
 

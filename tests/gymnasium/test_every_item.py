@@ -39,7 +39,8 @@ class Case:
 
     def __post_init__(self) -> None:
         k, pad, axis = self.stack
-        self.starts = 1 + self.serial % 3 if self.burn_in is not None else 1
+        self.back = 0 if self.across else self.burn_in or 0  # steps in front of an anchor
+        self.starts = 1 if self.burn_in is None else (1, 2, 4 if self.back else 3)[self.serial % 3]
         self.time_major = bool(self.serial % 2)
         obs = relive.Field((3,), "float32", stack=k, pad=pad, stack_axis=axis)
         state = relive.Field((2,), "float32", every=self.starts)
@@ -144,10 +145,12 @@ def draw_and_check(case: Case, ledger: Ledger) -> None:
     else:
         if case.time_major:
             batch = batch_major(batch)
-        anchors = newest(batch.obs[:, 0], case.stack)
+        anchors = newest(batch.obs[:, case.back], case.stack)
     lane, episode, t = anchors.astype(int).T - 1
     at = ledger.begin[lane, episode] + t
-    equal("state", batch.state, np.stack([lane + 1, at], axis=1))
+    back = np.minimum(case.back, t)
+    kept = (at - back) % case.starts == 0
+    equal("state", batch.state, np.where(kept[:, None], np.stack([lane + 1, at - back], axis=1), 0))
     assert (at % case.starts == 0).all()
     assert (batch.ids % case.lanes == lane).all()
     if case.burn_in is None:
@@ -165,7 +168,7 @@ def draw_and_check(case: Case, ledger: Ledger) -> None:
 
 
 def batch_major(batch: Any) -> Any:
-    whole = ("state", "ids", "weights")
+    whole = ("state", "first", "ids", "weights")
     return relive.Batch({name: value if name in whole else np.swapaxes(value, 0, 1) for name, value in batch.items()})
 
 
@@ -195,19 +198,20 @@ def window(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray, t:
 
 
 def sequence(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray, t: np.ndarray) -> dict[str, np.ndarray]:
-    """What the sequences from these steps give."""
+    """What the sequences of these anchors give."""
     length = 3 + case.burn_in
     total = length + case.n
-    at = (ledger.begin[lane, episode] + t)[:, None] + np.arange(total)
+    begin = (ledger.begin[lane, episode] + t - np.minimum(case.back, t))[:, None]
+    at = (ledger.begin[lane, episode] + t)[:, None] + np.arange(total) - case.back
     end = end_of(case, ledger, lane, episode)[:, None]
     wide = np.broadcast_to(lane[:, None], at.shape)
-    last = np.minimum(at, end - 1)  # the last step of all stands for what comes after it
+    last = np.clip(at, begin, end - 1)  # the first and the last step stand for what comes before and after them
     over = at >= end
     e, s = ledger.episode[wide, last], ledger.t[wide, last]
     all_obs = frames_of(wide, e, s + over, *case.stack)
     before = s - 1 + over
     prev = (before >= 0) & (at <= end)
-    mask = ~over[:, :length]
+    mask = ((at >= begin) & ~over)[:, :length]
     cut = (slice(None), slice(0, length))
     want = window(case, ledger, wide[cut], e[cut], s[cut])
     for name in want:
@@ -219,6 +223,7 @@ def sequence(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray, 
     return {
         **want,
         "mask": mask,
+        "first": t - np.minimum(case.back, t) == 0,
         "action": np.where(mask, action_of(wide, e, s)[cut], 0)[..., None],
         "all_obs": all_obs,
         "obs": all_obs[cut],

@@ -159,7 +159,7 @@ def sequences() -> None:
     """The same with sequences and recurrent state, also before there is an item."""
     warnings.simplefilter("ignore", ReliveWarning)
     for item, sampler, every, steps, stacks in (
-        (Sequences(2, burn_in=1, n_step=2, gamma=GAMMA, starts=2), Prioritized(), 2, 12, None),
+        (Sequences(3, n_step=2, gamma=GAMMA, starts=2), Prioritized(), 2, 12, None),
         (Sequences(2, time_major=True), Uniform(), 1, 6, None),
         (Sequences(2, n_step=2, time_major=True), Uniform(), None, 12, STACKS[2]),
     ):

@@ -63,7 +63,8 @@ class R2D2Config(QLearningConfig):
     burn_in: int = 4
     """Steps in front of these that only refresh the memory; a sequence that begins an episode learns from them, too."""
     starts: int = 4
-    """Sequences start at every `starts`-th step of an environment; memory is stored at these steps."""
+    """Every `starts`-th step of an environment is the first that some sequence learns from; memory is stored at these
+    steps, and, if `burn_in` is no multiple, at those where burn-in begins."""
     priority_eta: float = 0.9
     """Share of the largest TD error in a sequence's priority; the rest is their mean."""
     lstm_size: int = 32
@@ -195,6 +196,12 @@ def _sigmoid(x: Floats) -> Floats:
     return half
 
 
+def _moved(values: Tensor, by: Tensor) -> Tensor:
+    """Values `[T, B, ...]` of which each column begins `by` `[B]` positions later; its last one, or first, repeats."""
+    at = torch.arange(len(values), device=by.device).unsqueeze(1).add(by).clamp(0, len(values) - 1)
+    return values.gather(0, at.view(*at.shape, *[1] * (values.ndim - 2)).expand_as(values))
+
+
 class R2D2:
     """The agent: how it acts, and one update. Attributes are those of `Agent`, and the nets."""
 
@@ -209,9 +216,10 @@ class R2D2:
         self._exploring = weights / weights.sum()
         # The buffer gives 0 as the action before an episode's first one; where actions do not begin there, the nearest.
         self._blank = min(max(-s.first, 0), s.actions - 1)
-        kept: dict[str, Any] = {"first": relive.Field((), "bool", every=c.starts)}
+        every = math.gcd(c.starts, c.burn_in)
+        kept: dict[str, Any] = {"first": relive.Field((), "bool", every=every)}
         if c.state == "stored":
-            kept["state"] = relive.Field((2, c.lstm_size), every=c.starts)
+            kept["state"] = relive.Field((2, c.lstm_size), every=every)
         self.schema = relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space, **kept)
         parts: dict[str, Any] = {"burn_in": c.burn_in, "n_step": c.n_step, "gamma": c.gamma, "starts": c.starts}
         self.item = relive.Sequences(c.length, time_major=True, **parts)
@@ -264,14 +272,19 @@ class R2D2:
         c, device = self.config, self.random.device
         steps, rows = t.mask.shape
         time = torch.arange(steps, device=device).unsqueeze(1)
-        # A sequence that begins an episode needs no burn-in: its state is exactly zero.
-        learns = t.mask & ((time >= c.burn_in) | t.first)
+        # A sequence that begins an episode needs no burn-in: its state is exactly zero. It is one where positions in
+        # front are padding; else `first` is kept at its first step.
+        lead = (~t.mask).long().cumprod(0).sum(0)
+        first = t.first | (lead > 0)
+        learns = t.mask & ((time >= c.burn_in) | first)
         state = t.state if c.state == "stored" else torch.zeros((rows, 2, c.lstm_size), device=device)
         last = t.all_prev_action.long().sub(self.spaces.first).clamp(0, self.spaces.actions - 1)
         inputs = (t.all_obs.reshape(*last.shape, -1).float(), last, t.all_prev_reward)
-        values = self._unroll(inputs, state, t.first)
+        inputs = tuple(_moved(part, lead) for part in inputs)  # padding would change the memory before the first step
+        values = _moved(self._unroll(inputs, state, first), -lead)
         with torch.no_grad():
-            target = self.targets(values, self.target(*inputs, state)[0], time + t.steps, t.reward, t.discount)
+            others = _moved(self.target(*inputs, state)[0], -lead)
+            target = self.targets(values, others, time + t.steps, t.reward, t.discount)
         action = t.action.long().sub(self.spaces.first).clamp(0, self.spaces.actions - 1)
         errors = values[:steps].gather(2, action.unsqueeze(2)).squeeze(2) - target
         count = learns.sum().clamp(min=1)

@@ -167,7 +167,7 @@ def test_progress_can_end_a_run_which_then_goes_on(monkeypatch: pytest.MonkeyPat
     assert not done[0].extras["state"].any()
     assert done[1].extras["state"].any()
     batch = trainer.buffer.sample(300)
-    np.testing.assert_array_equal(batch.first, ~batch.state.any((1, 2)))
+    np.testing.assert_array_equal(batch.first | ~batch.mask[0], ~batch.state.any((1, 2)))
 
 
 def test_no_round_of_evaluation_remembers_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:

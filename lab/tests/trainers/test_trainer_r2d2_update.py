@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -39,7 +40,7 @@ def h_inverse(y: float) -> float:
 
 
 def read_in_order(net: RecurrentQNet, batch: Any, row: int, start: int, detach_at: int | None) -> list[torch.Tensor]:
-    """Values at each position of one sequence, read one observation at a time."""
+    """Values at each position of one sequence, read one observation at a time; padding in front changes nothing."""
     state = torch.zeros((1, 2, net.size))
     if "state" in batch:
         state = torch.from_numpy(batch.state[row : row + 1])
@@ -49,9 +50,15 @@ def read_in_order(net: RecurrentQNet, batch: Any, row: int, start: int, detach_a
             state = state.detach()
         obs = torch.from_numpy(batch.all_obs[i, row].copy()).reshape(1, 1, -1)
         action = torch.tensor([[max(int(batch.all_prev_action[i, row]) - start, 0)]])
-        out, state = net(obs, action, torch.tensor([[float(batch.all_prev_reward[i, row])]]), state)
+        out, after = net(obs, action, torch.tensor([[float(batch.all_prev_reward[i, row])]]), state)
+        state = after if batch.mask[: i + 1, row].any() else state
         values.append(out[0, 0])
     return values
+
+
+def begins(batch: Any) -> Any:
+    """Which sequences begin an episode."""
+    return batch.first | ~batch.mask[0]
 
 
 def reference(trainer: R2D2Trainer, batch: Any) -> tuple[torch.Tensor, dict[tuple[int, int], float]]:
@@ -59,8 +66,9 @@ def reference(trainer: R2D2Trainer, batch: Any) -> tuple[torch.Tensor, dict[tupl
     c, start = trainer.config, trainer.agent.spaces.first
     total, errors = torch.zeros(()), {}
     for row in range(len(batch.ids)):
-        learn_from = 0 if batch.first[row] else c.burn_in
-        values = read_in_order(trainer.agent.net, batch, row, start, None if batch.first[row] else c.burn_in)
+        first = begins(batch)[row]
+        learn_from = 0 if first else c.burn_in
+        values = read_in_order(trainer.agent.net, batch, row, start, None if first else c.burn_in)
         others = read_in_order(trainer.agent.target, batch, row, start, None)
         for i in range(learn_from, c.burn_in + c.length):
             if not batch.mask[i, row]:
@@ -86,6 +94,8 @@ CASES: list[dict[str, Any]] = [
     {"rescale": True, "n_step": 2, "hidden_sizes": (6,)},
     {"use_per": True, "starts": 1},
     {"burn_in": 5, "length": 2},
+    {"burn_in": 4, "length": 1, "starts": 1, "state": "zero"},
+    {"burn_in": 3, "length": 3, "starts": 2},
 ]
 
 
@@ -93,11 +103,11 @@ CASES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("ends", some(["both", "truncated"], 1))
 def test_loss_errors_and_gradient_are_those_of_a_slow_reference(changes: dict[str, Any], ends: str) -> None:
     trainer = trainer_with_data(lambda: Walk(ends=ends), **changes)
-    batch = trainer.buffer.sample(10)
-    assert batch.first.any()
-    assert not batch.first.all()
+    batch = trainer.buffer.sample(12)
+    assert begins(batch).any()
+    assert not begins(batch).all()
     assert not batch.mask.all()
-    batch["weights"][:] = np.linspace(0.2, 1.0, 10)
+    batch["weights"][:] = np.linspace(0.2, 1.0, 12)
     loss, errors, learns = trainer.agent.losses(batch.torch())
     wanted, each = reference(trainer, batch)
     assert loss.item() == pytest.approx(wanted.item(), rel=1e-4)
@@ -110,6 +120,31 @@ def test_loss_errors_and_gradient_are_those_of_a_slow_reference(changes: dict[st
         strict=True,
     ):
         torch.testing.assert_close(found, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("starts", [1, 2])
+@pytest.mark.parametrize("state", ["stored", "zero"])
+def test_all_steps_of_an_episode_are_learned_from(starts: int, state: str) -> None:
+    """The first ones as well, by the values that an agent had when it acted there."""
+    trainer = trainer_with_data(starts=starts, state=state, burn_in=4, length=3)
+    buffer, lanes = trainer.buffer, trainer.config.num_envs
+    batch = next(buffer.batches(10_000, shuffle=False))
+    assert batch.mask[4].all()
+    _, errors, learns = trainer.agent.losses(batch.torch())
+    assert not errors[learns].isnan().any()
+    places = np.arange(len(batch.mask))[:, None]
+    at = np.where(learns, batch.ids + (places - 4) * lanes, -1)
+    ended = buffer.column("terminated") | buffer.column("truncated")
+    ids = buffer.column("ids")
+    first = [int(row[0]) for row in ids if row[0] >= 0]
+    for lane in range(lanes):
+        own = np.sort(ids[lane][ids[lane] >= 0])
+        flags = dict(zip(ids[lane].tolist(), ended[lane].tolist(), strict=True))
+        first += [int(after) for before, after in itertools.pairwise(own) if flags[int(before)]]
+    learned = set(at[at >= 0].tolist())
+    assert len(learned & set(first)) >= 0.9 * len(first) > 10
+    if starts == 1:
+        assert learned >= set(batch.ids.tolist())
 
 
 def test_the_loss_can_be_hubers() -> None:

@@ -39,6 +39,10 @@ def refuse(choices: Choices) -> None:
         remedy = 'leave `across_episodes` out; or use a `ReplayBuffer` and `prefetch(n, to="torch", device=...)`'
         wanted = "sequences that end with their episode"
         raise ArgumentError(message(wanted, f"`{item!r}`", "DeviceBuffer(item)", remedy))
+    if isinstance(item, Sequences) and item.burn_in:
+        remedy = 'leave `burn_in` out; or use a `ReplayBuffer` and `prefetch(n, to="torch", device=...)`'
+        wanted = "sequences without a burn-in"
+        raise ArgumentError(message(wanted, f"`{item!r}`", "DeviceBuffer(item)", remedy))
     if type(sampler) not in (Uniform, Prioritized):
         remedy = 'use `Uniform()` or `Prioritized(...)`, or a `ReplayBuffer` and `prefetch(n, to="torch", device=...)`'
         raise ArgumentError(

@@ -40,6 +40,20 @@ def ids_of_steps(item: Sequences, layout: Layout, fields: Fields) -> Tensor:
     return torch.where(fields["mask",], fields["ids",].unsqueeze(time) + t * layout.lanes, -1)
 
 
+def begins(layout: Layout, state: State, rows: Tensor, lanes: Tensor) -> Tensor:
+    """Whether no step of the same stream comes before some rows."""
+    marks = [state.marks[storage(layout, each, lanes)] for each in (rows, rows - 1)]
+    return ((marks[0] & FIRST) > 0) | ((marks[1] & STEP) == 0)
+
+
+def firsts(layout: Layout, state: State, slots: Tensor, valid: Tensor) -> Fields:
+    """The field `first`, where no field of the schema has its name."""
+    if any(part.keys[0] == "first" for part in layout.parts):
+        return {}
+    lanes, rows = rows_at(layout, state, slots)
+    return {("first",): begins(layout, state, rows, lanes) & valid}
+
+
 class ReadSequences:
     """Reads sequences that end with their episode, all positions at once.
 
@@ -80,6 +94,7 @@ class ReadSequences:
         fields["terminated",] = ends & self._wide((last & TERMINATED) > 0)
         fields["truncated",] = ends & self._wide((last & TRUNCATED) > 0)
         fields["steps",], fields["mask",] = steps.to(torch.int32), mask
+        fields |= firsts(layout, state, slots, valid)
         fields["ids",] = torch.where(valid, rows * layout.lanes + lanes, -1)
         if self._item.step_ids:
             fields["step_ids",] = ids_of_steps(self._item, layout, fields)
@@ -105,9 +120,8 @@ class ReadSequences:
         i = torch.arange(layout.span + 1, device=rows.device).unsqueeze(1 - self._time)
         final = successors(layout, self._state, last, rows + found - ((last & LOST) > 0).long(), lanes)
         here = torch.where(i < self._wide(found), self._wide(rows) + i, self._wide(final))
-        marks = [self._state.marks[storage(layout, each, lanes)] for each in (rows, rows - 1)]
-        preceded = ((marks[0] & FIRST) == 0) & ((marks[1] & STEP) > 0)
-        has = valid & (i <= self._wide(found)) & ((i > 0) | self._wide(preceded))
+        first = begins(layout, self._state, rows, lanes)
+        has = valid & (i <= self._wide(found)) & ((i > 0) | ~self._wide(first))
         return here, self._wide(rows) + i - 1, has
 
     def _fold(self, rewards: Tensor, steps: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from .._ring.lanes import COUNTERS, END, FIRST, LOST, STEP, TERMINATED, TRUNCATE
 from ..items import Sequences
 from ._layout import Layout
 from ._ops_gather import Fields, powers_of
-from ._ops_sequences import ids_of_steps, shown
+from ._ops_sequences import firsts, ids_of_steps, shown
 from ._state import DRAWN, EMPTY, State
 from ._triton_numbers import launch
 from ._triton_rows import Words, at_of, copy, in_words, row_of, size_of, unit_of
@@ -54,6 +54,7 @@ class GatherSequences:
         fields = {part.keys: copied[part.keys] for part in layout.states}
         facts = {name: made((), dtype, item.steps) for name, dtype in _FACTS.items()}
         fields |= {(name,): fact for name, fact in facts.items()}
+        fields |= firsts(layout, state, slots, items > 0)
         fields["ids",] = made((), torch.int64)
         fields["weights",] = made((), torch.float32) if weights is None else weights
         sums = made(reward.shape, reward.dtype, item.steps) if folds else self._rewards

@@ -94,8 +94,8 @@ class View:
         if (now == self._before).all():  # nothing was written
             return
         self._before = now
-        moved = (now[:, HEAD] != self._copied) | (now[:, OLDEST] > own[:, OLDEST])
-        moved |= (now[:, [HELD, CUTS]] != own[:, [HELD, CUTS]]).any(axis=1)
+        told = [HELD, CUTS, GONE, CLEARED]
+        moved = (now[:, HEAD] != self._copied) | (now[:, told] != own[:, told]).any(axis=1)
         for lane in np.flatnonzero(moved).tolist():
             self._follow(lane, now[lane])
 
@@ -107,22 +107,21 @@ class View:
         marks = get_rows(self._marks, lane, begin, head).copy()
         self._of_ring.kernel.overtaken(_NO_IDS)
         # Older rows may have been overwritten before they were copied.
-        gone_before, whole = int(self._counters[lane, GONE]), int(self._counters[lane, OLDEST])
+        gone_before = int(self._counters[lane, GONE])
+        first = min(max(gone_before, int(now[CLEARED]), head - rows, 0), head)
         if self._every:
             marks[(marks & STEP) > 0] |= START
         before, ready_before = int(own[OLDEST]), int(own[READY])
-        oldest = max(before, whole)
-        gone = self._anchors(lane, before, min(oldest, ready_before))
+        gone = self._anchors(lane, before, min(first, ready_before))
         if now[CLEARED] > own[CLEARED]:
             self.ring.marks[:, lane] = 0
         set_rows(self.ring.marks, lane, begin, marks)
         # The row at `head` holds an observation alone; the mark of a lap ago stood there.
         set_rows(self.ring.marks, lane, head, np.zeros(1, np.uint8))
-        if self._window.lookback > self._of_ring.window.lookback and whole:
-            kept = get_rows(self.ring.marks, lane, whole, max(whole, head))
-            oldest = max(oldest, int(oldest_in(_stored(kept, whole), self._window.lookback)[0]))
-            gone += self._anchors(lane, max(whole, before), min(oldest, ready_before))
-        oldest = min(oldest, head)
+        back = self._window.lookback
+        kept = get_rows(self.ring.marks, lane, first, min(first + back, head))
+        oldest = min(max(before, int(oldest_in(_stored(kept, first), back)[0])), head)
+        gone += self._anchors(lane, max(first, before), min(oldest, ready_before))
         ready = int(ready_in(_stored(marks, begin), np.array([held]), self._window)[0])
         ready = min(max(ready, ready_before, oldest), head)
         own[[OLDEST, READY, HEAD, HELD]] = oldest, ready, head, head if held else 0
