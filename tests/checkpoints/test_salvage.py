@@ -107,6 +107,7 @@ ITEMS = {
     "one step": relive.Transitions(),
     "three steps": relive.Transitions(n_step=3, gamma=0.9),
     "sequences": relive.Sequences(2, burn_in=1, n_step=2, gamma=0.9),
+    "long burn-in": relive.Sequences(1, burn_in=4),
     "across episodes": relive.Sequences(2, n_step=2, gamma=0.9, across_episodes=True),
 }
 

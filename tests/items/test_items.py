@@ -122,6 +122,13 @@ ITEMS = {
     "sequences": (
         relive.Sequences(4, burn_in=2, gamma=0.9), "nested", SequencesModel(6, 1, 0.9, burn_in=2), None,
     ),
+    "sequences behind a state": (
+        relive.Sequences(2, burn_in=4, n_step=2, gamma=0.9, starts=4), "state",
+        SequencesModel(6, 2, 0.9, starts=4, state=("state",), burn_in=4, every=2), None,
+    ),
+    "sequences of stacks, time first": (
+        relive.Sequences(2, burn_in=3, time_major=True), "stacked", None, ("first",),
+    ),
     "sequences with a state": (
         relive.Sequences(3, n_step=2, gamma=0.9, starts=2), "state",
         SequencesModel(3, 2, 0.9, starts=2, state=("state",)), None,

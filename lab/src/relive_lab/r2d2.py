@@ -18,7 +18,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -279,8 +279,8 @@ class R2D2:
         learns = t.mask & ((time >= c.burn_in) | first)
         state = t.state if c.state == "stored" else torch.zeros((rows, 2, c.lstm_size), device=device)
         last = t.all_prev_action.long().sub(self.spaces.first).clamp(0, self.spaces.actions - 1)
-        inputs = (t.all_obs.reshape(*last.shape, -1).float(), last, t.all_prev_reward)
-        inputs = tuple(_moved(part, lead) for part in inputs)  # padding would change the memory before the first step
+        # Padding would change the memory before the first step.
+        inputs = [_moved(part, lead) for part in (t.all_obs.flatten(2).float(), last, t.all_prev_reward)]
         values = _moved(self._unroll(inputs, state, first), -lead)
         with torch.no_grad():
             others = _moved(self.target(*inputs, state)[0], -lead)
@@ -292,7 +292,7 @@ class R2D2:
         loss = (0.5 * t.weights * each * learns).sum() / count
         return loss, errors.detach(), learns
 
-    def _unroll(self, inputs: tuple[Tensor, ...], state: Tensor, first: Tensor) -> Tensor:
+    def _unroll(self, inputs: Sequence[Tensor], state: Tensor, first: Tensor) -> Tensor:
         """Return values `[T + n, B, A]`; no gradient flows through burn-in, except where an episode begins."""
         burn_in = self.config.burn_in
         if not burn_in:

@@ -239,9 +239,9 @@ class Rows:
             here = np.where(going, here, observed[:, i])
             going = going & ~ends & (memory != self.counters[lanes, MEMORY])
         at = np.arange(count) - lead[:, None]
-        observed, before, marks, after = (
-            np.take_along_axis(each, np.maximum(at, 0), axis=1) for each in (observed, before, marks, after)
-        )
+        behind = np.maximum(at, 0)
+        observed, before = (np.take_along_axis(each, behind, axis=1) for each in (observed, before))
+        marks, after = np.take_along_axis(marks, behind, axis=1), np.take_along_axis(after, behind, axis=1)
         before[at < 0], marks[at < 0] = self.zero_row, 0
         steps, last = self._sequence_windows(marks, length, n)
         mask = (marks[:, :length] & STEP) > 0
