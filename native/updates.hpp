@@ -6,10 +6,10 @@
 
 namespace relive {
 
-// Take plain arrays as they are. False where they are anything else.
+// Take plain arrays as they are. False where they are anything else, subclasses included: these may hide values.
 inline bool take_plain(nb::handle ids, nb::handle td_error, Updates& updates) {
     In<int64_t> which;
-    if (!which.take(ids)) return false;
+    if (!PyArray_CheckExact(ids.ptr()) || !PyArray_CheckExact(td_error.ptr()) || !which.take(ids)) return false;
     const bool wide = is_array<double, 0>(td_error), narrow = !wide && is_array<float, 0>(td_error);
     if (!wide && !narrow) return false;
     PyArrayObject* const given = array(td_error);

@@ -69,6 +69,7 @@ public:
         if (PyArray_Check(given)) return masked(given) ? ASK : take_array(given);
         if (PyList_CheckExact(given) || PyTuple_CheckExact(given)) {
             if (flatten(given)) return known();
+            if (holds_masked(given, 0)) return ASK;
         } else if (Tensors::known().is(given)) {
             return take_tensor();
         } else if (!PyObject_CheckBuffer(given)) {
@@ -143,6 +144,18 @@ private:
         nb::object mask = nb::steal(PyObject_GetAttrString(given, "_mask"));
         if (!mask) PyErr_Clear();
         return mask && mask.ptr() != PyArrayScalar_False;  // `numpy.ma.nomask`
+    }
+
+    // Whether one is in a list, or in lists of it.
+    static bool holds_masked(PyObject* list, int depth) {
+        const Elements items(list);
+        for (Py_ssize_t i = 0, n = depth < MOST_AXES ? Py_SIZE(list) : 0; i < n; ++i) {
+            const Element item = items[i];
+            if (!item.is_valid() || PyArray_CheckExact(item.ptr())) continue;
+            if (is_list(item) ? holds_masked(item.ptr(), depth + 1) : PyArray_Check(item.ptr()) && masked(item.ptr()))
+                return true;
+        }
+        return false;
     }
 
     // What is wanted.

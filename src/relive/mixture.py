@@ -184,7 +184,7 @@ class Mixture:
             PriorityError: There are not as many TD errors as ids, or one of them is not finite. Nothing has changed.
             StaleId: An id was never issued. Buffers before its own have their priorities.
         """
-        check.unmasked(ids, "Mixture.update_priorities", ArgumentError)
+        check.unmasked(ids, "Mixture.update_priorities(ids)", ArgumentError)
         check.unmasked(td_error, "$.td_error", PriorityError)
         count, detach = len(ids), getattr(td_error, "detach", None)
         errors = td_error
@@ -291,7 +291,7 @@ def _single(buffer: object) -> frozenset[str] | None:
     if not getattr(getattr(buffer, "item", None), "time_major", False):
         return None
     columns = getattr(getattr(buffer, "schema", None), "columns", ())
-    return frozenset({"ids", "weights", *(".".join(c.keys) for c in columns if c.field.every is not None)})
+    return frozenset({"ids", "weights", "first", *(".".join(c.keys) for c in columns if c.field.every is not None)})
 
 
 def _can_sample(buffer: Any, n: int) -> bool:

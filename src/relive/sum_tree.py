@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from ._base import memory as _memory
-from ._base.check import first
+from ._base.check import first, unmasked
 from ._base.types import Float64 as Float64s
 from ._base.types import Int64 as Int64s
 from ._ring import kernels
@@ -183,6 +183,7 @@ class SumTree:
         """
         if not self._state[0] > 0.0:
             raise NotEnoughData(message("at least 1 positive leaf", "0", "SumTree.find", "set some values first"))
+        unmasked(prefix, "SumTree.find(prefix)", ArgumentError)
         try:
             wanted = np.asarray(prefix)
             if wanted.dtype.kind not in "fiu" and wanted.size:
@@ -224,6 +225,7 @@ class SumTree:
 
     def _check_indices(self, indices: ArrayLike, at: str) -> Int64s:
         """`indices` as int64 in range."""
+        unmasked(indices, at, ArgumentError)
         try:
             where = np.asarray(indices)
         except ValueError as error:
@@ -241,6 +243,7 @@ class SumTree:
     def _check_values(self, values: ArrayLike, shape: tuple[int, ...]) -> Float64s:
         """`values` as float64 `[n]`, one for each index, all of them legal leaves."""
         at = "SumTree.set(values)"
+        unmasked(values, at, PriorityError)
         try:
             given = np.asarray(values)
             if given.dtype.kind not in "fiu" and given.size:

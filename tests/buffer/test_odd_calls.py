@@ -203,40 +203,6 @@ def test_uniforms_of_hindsight_that_are_none(name: str) -> None:
         buffer.sample(4)
 
 
-def masked(values: object, mask: object) -> np.ma.MaskedArray:
-    return np.ma.masked_array(np.asarray(values), mask)
-
-
-@pytest.mark.parametrize("kernels", BACK_ENDS)
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize(
-    "name", ["obs", "action", "reward", "next_obs", "terminated", "truncated", "priority", "env_ids"]
-)
-def test_a_masked_array_is_refused(name: str, several: bool, kernels: str) -> None:
-    """As a plain array it has values that its owner took for missing. One that masks nothing is taken."""
-    schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field((), "int64"))
-    with _kernels.use(kernels):
-        buffer = relive.ReplayBuffer(schema, 20, num_envs=2, sampler=relive.Prioritized(), seed=0)
-    lead = (2, 4) if several else (2,)
-    step = {"obs": np.ones((*lead, 3)), "action": np.ones(lead, np.int64), "reward": np.ones(lead)}
-    step |= {"next_obs": np.ones((*lead, 3)), "terminated": np.zeros(lead, bool), "truncated": np.zeros(lead, bool)}
-    step |= {"priority": np.ones(lead), "env_ids": np.arange(2)}
-    call = buffer.extend if several else buffer.add
-    hidden = np.zeros(step[name].shape, bool)
-    hidden.flat[-1] = True
-    with pytest.raises(relive.errors.ReliveError, match="Expected an array without masked elements, got a masked arr"):
-        call(**step | {name: masked(step[name], hidden)})
-    assert len(buffer) == 0
-    assert len(call(**step | {name: masked(step[name], False)}).ravel()) == 2 * (4 if several else 1)
-    for wrong in (
-        lambda: buffer.read(masked([0, 1], [False, True])),
-        lambda: buffer.update_priorities([0, 1], masked([1.0, 2.0], [False, True])),
-        lambda: buffer.update_priorities(masked([0, 1], [True, False]), [1.0, 2.0]),
-    ):
-        with pytest.raises(relive.errors.ReliveError, match="without masked elements"):
-            wrong()
-
-
 @pytest.mark.parametrize("what", ["nothing", "an update", "given priorities", "a load"])
 @pytest.mark.parametrize("sampler", [*PRIORITIZED, "uniform"])
 def test_draws_by_priorities_that_nobody_updates(sampler: str, what: str, tmp_path: Path) -> None:

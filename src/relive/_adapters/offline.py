@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base import check
 from .._base.narrow import kind_of
 from .._base.nests import leaves, mapped, nested, paths
 from .._base.types import Array, Bool
@@ -229,6 +230,7 @@ def _stacked(steps: list[Any], at: str) -> dict[str, Any]:
 
     def stack(values: list[Any], path: str) -> Any:
         if not any(isinstance(value, Mapping) for value in values):
+            check.unmasked(values, path, SchemaError)
             return np.stack([np.asarray(value) for value in values])
         names = {name: None for value in values for name in (value if isinstance(value, Mapping) else ())}
         for name in names:
@@ -257,6 +259,7 @@ def _tree(data: Mapping[str, Any], name: str, at: str = "$") -> Any:
         raise SchemaError(message(f"an array `{name}`", _known(data), at))
 
     def convert(value: Any) -> Array:
+        check.unmasked(value, f"{at}.{name}", SchemaError)
         array = np.asarray(value)
         if kind_of(array.dtype) not in "biufc" or not array.ndim:
             raise SchemaError(message("an array of numbers", f"`{array.dtype}`, {array.shape}", f"{at}.{name}"))

@@ -7,12 +7,15 @@ import math
 import operator
 import os
 from collections.abc import Iterable
+from itertools import chain
 from typing import TypeGuard
 
 import numpy as np
 
 from ..errors import ArgumentError, ReliveError, message
 from .types import Array, Bool, Float64
+
+_DEEPEST = 64  # lists in lists that NumPy takes for an array
 
 
 def integer(value: object, at: str, *, minimum: int | None = None, unbounded: bool = False) -> int:
@@ -21,6 +24,8 @@ def integer(value: object, at: str, *, minimum: int | None = None, unbounded: bo
     `unbounded` is for seeds, which may have 128 bits and more.
     """
     wanted = "an integer" if minimum is None else f"an integer >= {minimum}"
+    if isinstance(value, np.ndarray):
+        unmasked(value, at, ArgumentError)
     try:
         number = None if isinstance(value, bool) else int(operator.index(value))  # type: ignore[arg-type]
     except TypeError:
@@ -51,6 +56,8 @@ def real(
         wanted += f" and < {below:g}"
     elif high != math.inf:
         wanted += f" and <= {high:g}"
+    if isinstance(value, np.ndarray):
+        unmasked(value, at, ArgumentError)
     try:
         number = math.nan if isinstance(value, bool | str | bytes) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -98,9 +105,19 @@ def one_of(value: object, choices: Iterable[str], at: str) -> str:
 
 
 def unmasked(value: object, at: str, error: type[ReliveError]) -> None:
-    """Refuse a masked array: as a plain one it has values that its owner took for missing."""
-    subclass = isinstance(value, np.ndarray) and type(value) is not np.ndarray
-    if subclass and isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    """Refuse a masked array, or a list of some: as a plain one it has values that its owner took for missing."""
+    if type(value) is np.ndarray:
+        return
+    held: Iterable[object] = value if isinstance(value, list | tuple) else (value,)
+    kinds = set(map(type, held))
+    for _ in range(_DEEPEST):
+        if not kinds or not kinds <= {list, tuple}:
+            break
+        held = list(chain.from_iterable(held))  # type: ignore[arg-type]
+        kinds = set(map(type, held))
+    if any(kind is not np.ndarray and issubclass(kind, np.ndarray) for kind in kinds) and any(
+        isinstance(each, np.ma.MaskedArray) and np.ma.is_masked(each) for each in held
+    ):
         raise error(message("an array without masked elements", "a masked array", at, "fill them"))
 
 
@@ -109,6 +126,7 @@ def uniforms(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Float64:
     given = rng.random(shape)
     if type(rng) is np.random.Generator:
         return given
+    unmasked(given, "ReplayBuffer.rng", ArgumentError)
     size = (shape,) if isinstance(shape, int) else shape
     try:
         values = np.asarray(given)

@@ -230,6 +230,7 @@ def share(core: Core) -> Share:
 def draw_at(core: Core, fractions: Any) -> tuple[Batch, Float64, Share]:
     """`ReplayBuffer.draw_at`."""
     at = "ReplayBuffer.draw_at"
+    check.unmasked(fractions, f"{at}(fractions)", ArgumentError)
     try:
         numbers = np.asarray(fractions, np.float64, order="C")
     except (TypeError, ValueError) as error:

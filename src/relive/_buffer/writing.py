@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base import check
 from .._base.narrow import as_array
 from .._base.types import Array, Bool, Int64
 from .._ring.lanes import GONE, anchors_in, items_of
@@ -36,6 +37,7 @@ class Value(NamedTuple):
 
 def write(core: Core, ids: Any, fields: Mapping[str, Any]) -> int:
     """`ReplayBuffer.write`."""
+    check.unmasked(ids, f"{_AT}(ids)", ArgumentError)
     given = as_array(ids)
     values = parsed(core.schema, given.shape, fields)
     which = integers(given.reshape(-1), f"{_AT}(ids)")

@@ -49,9 +49,10 @@ def precision_priority(noise_variance: Any, td_mean_square: float, floor: float 
     at = "precision_priority"
     scale = check.real(td_mean_square, f"{at}(td_mean_square)", above=0.0)
     share = check.real(floor, f"{at}(floor)", above=0.0)
+    where = f"{at}(noise_variance)"
+    check.unmasked(noise_variance, where, PriorityError)
     detach = getattr(noise_variance, "detach", None)
     variance = np.asarray(detach() if callable(detach) else noise_variance)
-    where = f"{at}(noise_variance)"
     if variance.dtype.kind not in "iuf" or variance.ndim != 1:
         raise PriorityError(message("variances `[B]`", f"`{variance.dtype}` of shape `{variance.shape}`", where))
     check_given(variance, where, "variance")

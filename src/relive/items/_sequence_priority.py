@@ -15,7 +15,7 @@ def sequence_priority(td: Any, mask: Any, eta: float = 0.9, *, time_major: bool 
     """Return `eta * max|td| + (1 - eta) * mean|td|` over the valid steps of each sequence.
 
     Args:
-        td: TD errors of either sign, `[B, T]`.
+        td: TD errors of either sign, `[B, T]`; a tensor on the CPU may require grad.
         mask: Which steps count, boolean `[B, T]`; TD errors under False are ignored, NaN included.
         eta: Share of the maximum, in [0, 1].
         time_major: Whether both are `[T, B]`.
@@ -34,7 +34,10 @@ def sequence_priority(td: Any, mask: Any, eta: float = 0.9, *, time_major: bool 
     array([2.5])
     """
     at = "sequence_priority"
-    errors, valid = np.asarray(td), np.asarray(mask)
+    check.unmasked(td, f"{at}(td)", PriorityError)
+    check.unmasked(mask, f"{at}(mask)", ArgumentError)
+    detach = getattr(td, "detach", None)
+    errors, valid = np.asarray(detach() if callable(detach) else td), np.asarray(mask)
     share = check.real(eta, f"{at}(eta)", low=0.0, high=1.0)
     axis = 0 if check.flag(time_major, f"{at}(time_major)") else 1
     if errors.dtype.kind not in "iuf" or errors.ndim != 2:

@@ -246,7 +246,9 @@ class _Hindsight:
             ids = new.ids[new.item] + new.ages * self._ring.lanes
             info |= nested((keys, array[self._ring.state_rows(ids, 1)]) for keys, array in self._states)
         each = goals if self._n_step == 1 else goals[new.item]
-        rewards = np.asarray(self._item.reward(achieved, each, info))
+        given = self._item.reward(achieved, each, info)
+        check.unmasked(given, "Hindsight(reward)", ArgumentError)
+        rewards = np.asarray(given)
         if rewards.shape != wanted or rewards.dtype.kind not in "biuf":
             got = f"`{rewards.dtype}` of shape `{rewards.shape}`"
             raise ArgumentError(message(f"numbers of shape `{wanted}`, one reward a step", got, "Hindsight(reward)"))

@@ -247,6 +247,7 @@ class Shards:
             SchemaError: Values of another shape or dtype. Nothing was sent.
             ArgumentError: A field is not writable. Nothing was sent.
         """
+        check.unmasked(ids, "Shards.write(ids)", ArgumentError)
         given = as_array(ids)
         values = parsed(self._running().schema, given.shape, fields)
         which = integers(given.reshape(-1), "Shards.write(ids)")

@@ -401,7 +401,7 @@ def _shaped(values: Any, shape: Any) -> Any:
         return {name: _shaped(values[name], each) for name, each in shape.items()}
     if type(values) is np.ndarray and values.shape == shape:
         return values
-    array = np.asarray(values)
+    array = np.asanyarray(values)  # a mask stays, and is refused
     try:
         return array.reshape(shape)
     except ValueError:

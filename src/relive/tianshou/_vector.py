@@ -269,6 +269,7 @@ class VectorReplayBuffer(ReplayBufferManager):
 
     @one_at_a_time
     def _walked(self, index: Any, way: int) -> Any:
+        check.unmasked(index, type(self).__name__, ArgumentError)
         slots = np.atleast_1d(np.asarray(index)) % self.maxsize
         held = self._held()[slots]
         made = np.zeros(len(slots), np.int64)
@@ -322,6 +323,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         """Set priorities; see `PrioritizedVectorReplayBuffer.update_weight`."""
         if self.relive is None:
             raise StaleId(message("slots that hold a step", "an empty buffer", "update_weight"))
+        check.unmasked(index, "update_weight(index)", ArgumentError)
         slots = np.asarray(index, np.int64)
         given = getattr(index, "ids", None)
         last, now = self._last_drawn[slots], self._stored[slots]

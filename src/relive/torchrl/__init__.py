@@ -228,8 +228,8 @@ class TensorDictReplayBuffer:
                 items = drawable_ids(buffer._core)
             ids = items[np.argsort(items % buffer.num_envs, kind="stable")][index]
         else:
-            ids = np.asarray(index, np.int64).reshape(-1)
-        return self._named(buffer.read(np.ascontiguousarray(ids)))
+            ids = np.asanyarray(index).reshape(-1)
+        return self._named(buffer.read(ids))
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         self._refuse()

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from .._base import check
 from .._base.frozen import Frozen
 from .._base.narrow import from_torch, to_torch
 from .._base.nests import nested, paths
@@ -137,6 +138,7 @@ class Layout(Frozen):
 
 def array_of(value: Any, key: Key = ()) -> Array:
     if not isinstance(value, torch.Tensor):
+        check.unmasked(value, f"$.{'.'.join(key)}", SchemaError)
         return np.asarray(value)
     try:
         return from_torch(value)
