@@ -19,17 +19,17 @@ PyObject* left_to(const nb::object& fallback, PyObject* const* arguments, Py_ssi
 // The uniforms of NumPy's own generators, without a call of Python's: the numbers are those of `rng.random(n)`.
 class Uniforms {
 public:
-    // False where `rng` is a generator of another class.
+    // False where `rng` is a generator of another class. One that is known may have got other bits: `rng.__init__`.
     bool use(const nb::object& rng) {
-        if (rng.is(rng_)) return bits_;
+        if (rng.is(rng_) && (!bits_ || rng.attr(bits_name_).is(source_))) return bits_;
         rng_ = nb::object();
         bits_ = nullptr;
         if (rng.type().is(nb::module_::import_("numpy.random").attr("Generator"))) {
-            const nb::object bit_generator = rng.attr("bit_generator");
-            capsule_ = bit_generator.attr("capsule");
-            acquire_ = bit_generator.attr("lock").attr("acquire");
-            release_ = bit_generator.attr("lock").attr("release");
-            bits_ = static_cast<bitgen_t*>(PyCapsule_GetPointer(capsule_.ptr(), "BitGenerator"));
+            source_ = rng.attr(bits_name_);
+            const nb::object capsule = source_.attr("capsule");
+            acquire_ = source_.attr("lock").attr("acquire");
+            release_ = source_.attr("lock").attr("release");
+            bits_ = static_cast<bitgen_t*>(PyCapsule_GetPointer(capsule.ptr(), "BitGenerator"));
             if (!bits_) nb::raise_python_error();
         }
         rng_ = rng;
@@ -44,7 +44,8 @@ public:
     }
 
 private:
-    nb::object rng_, capsule_, acquire_, release_;
+    const nb::object bits_name_ = nb::steal(PyUnicode_InternFromString("bit_generator"));
+    nb::object rng_, source_, acquire_, release_;  // the source has the memory of `bits_`
     bitgen_t* bits_ = nullptr;
 };
 

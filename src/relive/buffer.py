@@ -15,7 +15,7 @@ from ._base.forks import importing
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
 from ._buffer.adding import SHADOWED, shadow, shadows
-from ._buffer.arguments import choice, generator, hinting_at_sb3, readable
+from ._buffer.arguments import choice, generator, hinting_at_sb3, readable, source
 from ._buffer.choices import Choices
 from ._buffer.core import CLOSED, Core, forked, opened
 from ._buffer.stats import Stats
@@ -128,7 +128,7 @@ class ReplayBuffer:
 
     @rng.setter
     def rng(self, generator: Any) -> None:
-        self._core.tally.rng = generator
+        self._core.tally.rng = source(generator, "ReplayBuffer.rng")
 
     @property
     def capacity(self) -> int:

@@ -291,7 +291,10 @@ def _single(buffer: object) -> frozenset[str] | None:
     if not getattr(getattr(buffer, "item", None), "time_major", False):
         return None
     columns = getattr(getattr(buffer, "schema", None), "columns", ())
-    return frozenset({"ids", "weights", "first", *(".".join(c.keys) for c in columns if c.field.every is not None)})
+    own = {".".join(c.keys): c.field.every for c in columns}  # a field `first` of the schema takes the item's place
+    return frozenset(
+        {"ids", "weights", "first"} - own.keys() | {path for path, every in own.items() if every is not None}
+    )
 
 
 def _can_sample(buffer: Any, n: int) -> bool:

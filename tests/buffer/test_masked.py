@@ -223,9 +223,7 @@ def test_numbers_that_callers_functions_return() -> None:
     with pytest.raises(relive.errors.ReliveError, match=WORDS):
         buffer.sample(4)
     goal = relive.Field((1,))
-    goals = relive.Schema(
-        obs={"observation": goal, "achieved_goal": goal, "desired_goal": goal}, action=relive.Field()
-    )
+    goals = relive.Schema(obs={"observation": goal, "achieved_goal": goal, "desired_goal": goal}, action=relive.Field())
     item = relive.Hindsight(reward=lambda achieved, desired, info: hiding(np.zeros(len(achieved))))
     buffer = relive.ReplayBuffer(goals, 20, item=item, seed=0)
     obs = {name: [0.0] for name in goals.tree["obs"]}

@@ -123,10 +123,14 @@ def unmasked(value: object, at: str, error: type[ReliveError]) -> None:
 
 def uniforms(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Float64:
     """Numbers in [0, 1) by one call of `rng.random(shape)`; checked unless `rng` is NumPy's own generator."""
-    given = rng.random(shape)
     if type(rng) is np.random.Generator:
-        return given
-    unmasked(given, "ReplayBuffer.rng", ArgumentError)
+        return rng.random(shape)
+    at = "ReplayBuffer.rng"
+    try:
+        given = rng.random(shape)
+    except TypeError as error:  # Python's own takes no argument
+        raise ArgumentError(message("a generator with `random(size)`", f"`{rng!r}`"[:60], at)) from error
+    unmasked(given, at, ArgumentError)
     size = (shape,) if isinstance(shape, int) else shape
     try:
         values = np.asarray(given)
@@ -136,7 +140,7 @@ def uniforms(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Float64:
         got = f"`{values[outside][0]}`" if values.shape == size else f"shape `{values.shape}`"
     except (TypeError, ValueError):  # lists of different lengths
         got = f"`{given!r}`"[:60]
-    raise ArgumentError(message(f"{math.prod(size)} uniforms in [0, 1)", got, "ReplayBuffer.rng"))
+    raise ArgumentError(message(f"{math.prod(size)} uniforms in [0, 1)", got, at))
 
 
 def first(bad: Bool, values: Array) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from types import ModuleType
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -67,6 +68,15 @@ def generator(seed: Any, at: str = "ReplayBuffer(seed)") -> np.random.Generator:
     if seed is None:
         return np.random.default_rng()
     return np.random.default_rng(check.integer(seed, at, minimum=0, unbounded=True))
+
+
+def source(value: Any, at: str) -> np.random.Generator:
+    """Return `value` if it is an object that `rng.random(n)` can be asked of: a generator, or one of the caller's."""
+    if isinstance(value, type | ModuleType) or not callable(getattr(value, "random", None)):
+        remedy = "make one by `numpy.random.default_rng(seed)`"
+        raise ArgumentError(message("a `numpy.random.Generator`", f"`{value!r}`", at, remedy))
+    found: np.random.Generator = value
+    return found
 
 
 def integers(value: Any, at: str) -> Int64:

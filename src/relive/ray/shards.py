@@ -12,7 +12,7 @@ from .._base import check
 from .._base.capabilities import completed
 from .._base.narrow import as_array
 from .._base.priorities import check_errors
-from .._buffer.arguments import generator, ids_of, integers, lanes_of, no_priorities, td_errors
+from .._buffer.arguments import generator, ids_of, integers, lanes_of, no_priorities, source, td_errors
 from .._buffer.writing import parsed
 from .._flow.limiter import RateLimiter, checked
 from .._flow.prefetch import converter
@@ -167,7 +167,8 @@ class Shards:
 
     @rng.setter
     def rng(self, value: int | np.random.Generator) -> None:
-        self._drawer.rng = generator(value)
+        at = "Shards.rng"
+        self._drawer.rng = generator(value, at) if isinstance(value, int | np.integer) else source(value, at)
 
     # Adding, drawing, updating.
 
