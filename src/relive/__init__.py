@@ -117,9 +117,11 @@ def __getattr__(name: str) -> _Any:
         return _importlib.import_module(f".{name}", __name__) if name in _MODULES else _load(name)
 
 
-# For `from relive import *`, which neither imports SQLite nor PyTorch.
+# For `from relive import *`, which neither imports SQLite nor PyTorch, nor puts modules in the place of a caller's
+# `buffer` or `batch`.
 _SLOW = (".trajectories", ".device")
-__all__ = [name for name in (*globals(), *_LATER) if name[0] != "_" and _LATER.get(name) not in _SLOW]
+_OWN = [name for name, value in globals().items() if name[0] != "_" and not isinstance(value, type(_importlib))]
+__all__ = [*_OWN, *(name for name, module in _LATER.items() if module not in _SLOW)]
 
 
 def __dir__() -> list[str]:

@@ -81,3 +81,15 @@ def test_every_public_name_is_there_and_listed() -> None:
 def test_a_name_that_is_gone_says_what_took_its_place(name: str, instead: str) -> None:
     with pytest.raises(AttributeError, match=f"relive.{name} is gone: use {instead}"):
         getattr(relive, name)
+
+
+def test_a_star_import_brings_no_module() -> None:
+    """Whatever was imported before: a caller's `buffer` or `batch` stays."""
+    look = "from relive import *; print(*(k for k, v in list(globals().items()) if type(v) is type(relive)))"
+    for before in ("import relive", "import relive, relive.gymnasium, relive.mixture, relive.testing"):
+        code = f"{before}; buffer = batch = 1; {look}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert set(done.stdout.split()) <= {"__builtins__", "relive"}
+    modules = {name for name in dir(relive) if isinstance(getattr(relive, name), type(relive))}
+    assert {"buffer", "batch", "items", "errors", "samplers", "schema", "storage"} <= modules, "`dir` lists them"
+    assert not modules & set(relive.__all__)

@@ -16,7 +16,7 @@ LAYERS = {
     "relive._ring.kernel_types": 0,
     "relive._ring.lanes": 0,
     "relive._ring.plans": 0,
-    "relive._schema": 1,
+    "relive._schema": 0,
     "relive._disk": 1,
     "relive._ring": 1,
     "relive._flow": 1,

@@ -217,6 +217,7 @@ def test_the_last_line_is_the_verdict(words: list[str], verdict: str, capsys: An
         ("broken:make", "Expected a pipeline that runs, got `ZeroDivisionError: division by zero`"),
         ("broken:raises", "Expected a pipeline, got `RuntimeError: no` - at `broken:raises`"),
         ("broken:idle", "Expected a run that steps its environments, got no step"),
+        ("broken:named", "Expected an integer, got `<bound method named.lanes"),
     ],
 )
 def test_an_unknown_or_broken_pipeline_has_status_2(
@@ -225,6 +226,7 @@ def test_an_unknown_or_broken_pipeline_has_status_2(
     broken = "from planted import Planted\nclass make(Planted):\n    def run(self, *args, **choices): 1 / 0\n"
     broken += (
         "def raises(): raise RuntimeError('no')\nclass idle(Planted):\n    def run(self, *args, **choices): pass\n"
+        "class named(Planted):\n    def lanes(self): return 5\n"
     )
     (tmp_path / "broken.py").write_text(broken)
     monkeypatch.chdir(tmp_path)

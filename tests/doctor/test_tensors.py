@@ -186,6 +186,19 @@ def test_what_are_no_columns_is_refused(item: Any, text: str) -> None:
         examine(Columns(item), n_steps=1)
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("lanes", 2.5), ("lanes", "two"), ("batch", None), ("batch", 0), ("threads", 1), ("modes", 5), ("modes", "warp")],
+)
+def test_an_attribute_that_means_something_else_is_named(name: str, wrong: Any) -> None:
+    """Also an innocent method of that name."""
+    for value in (wrong, lambda: 5):
+        pipeline = Columns(Item(np.zeros((1, 1)), np.ones(1), np.full(1, 0.5), np.ones((1, 1))))
+        setattr(pipeline, name, value)
+        with pytest.raises(ArgumentError, match=rf"Expected .*, got .* - at `Columns.{name}`"):
+            examine(pipeline)
+
+
 def test_lanes_and_positions_outside_their_limits_are_refused() -> None:
     pipeline = Columns(Item(np.zeros((1, 1)), np.ones(1), np.full(1, 0.5), np.ones((1, 1))))
     pipeline.lanes = 0

@@ -6,6 +6,7 @@ import inspect
 import itertools
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -393,6 +394,34 @@ def test_a_pair_of_limits_is_saved(tmp_path: Path) -> None:
     if kernels.is_native():
         with make(limiter, storage=relive.Shared("limits-as-a-pair")), relive.Writer("limits-as-a-pair") as writer:
             assert writer._opened.about.limiter == limiter
+
+
+@pytest.mark.parametrize(("rate", "size", "limits"), [(1.0, 10, (20.0, 40.0)), (0.3, 7, (2.2, 9.0)), (4, 3, (13, 30))])
+def test_limits_above_the_start(rate: float, size: int, limits: tuple[float, float], tmp_path: Path) -> None:
+    """As in Reverb, they are refused; a save that has some loads as a limiter that lets the same calls pass."""
+    words = rf"Expected a lower limit <= .*, {rate * size:g}, got .*: draws would wait for `min_size=(\d+)`"
+    with pytest.raises(relive.errors.ArgumentError, match=words) as refused:
+        relive.RateLimiter(rate, size, error_buffer=limits)
+    remedy = int(re.search(words, str(refused.value)).group(1))  # type: ignore[union-attr]
+    assert rate * (remedy - 1) < limits[0] <= rate * remedy
+    assert relive.RateLimiter(rate, size, error_buffer=(rate * size, rate * size + 30)).least == rate * size
+    old = relive.RateLimiter(rate, size, timeout=0)
+    vars(old).update(error_buffer=limits)
+    before = make(old)
+    for _ in range(2):
+        add(before)
+    before.save(tmp_path)
+    after = relive.load(tmp_path)
+    assert after.limiter == relive.RateLimiter(rate, remedy, error_buffer=limits, timeout=0)
+    for n in (1, 3, 1, 2, 5) * 8:
+        may = [(buffer.can_sample(n), buffer._core.limit.can_insert(LANES)) for buffer in (before, after)]
+        assert may[0] == may[1]
+        for buffer in (before, after):
+            if may[0][1]:
+                add(buffer)
+            if may[0][0]:
+                buffer.sample(n)
+    assert before.stats().drawn == after.stats().drawn > 0
 
 
 @pytest.mark.parametrize("wrong", [(1, 2), (1,), (1, 2, 30), (5, 1), (0, float("inf")), ("a", 9), (float("nan"), 9)])

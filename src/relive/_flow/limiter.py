@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,8 @@ class RateLimiter(Frozen):
             draws n items and another one adds k steps, `2 * error_buffer >= n + k * samples_per_insert` makes sure that
             one of them can always go on. None: `max(2 * max(1, samples_per_insert), 0.1 * samples_per_insert *
             min_size)`. Or the two limits of `i * samples_per_insert - s` themselves, `(least, most)`, at least
-            `2 * max(1, samples_per_insert)` apart: draws leave `least`, adding stops at `most`.
+            `2 * max(1, samples_per_insert)` apart: draws leave `least`, which is at most `samples_per_insert *
+            min_size`, adding stops at `most`.
 
     Attributes:
         least: `i * samples_per_insert - s`, as draws leave it at least.
@@ -66,7 +68,7 @@ class RateLimiter(Frozen):
         size = check.integer(self.min_size, "RateLimiter(min_size)", minimum=1)
         least = max(1.0, rate)
         width = max(2 * least, 0.1 * rate * size) if self.error_buffer is None else self.error_buffer
-        width = _limits(width, least) if isinstance(width, tuple | list) else check.real(width, _WIDTH, low=least)
+        width = _limits(width, rate, size) if isinstance(width, tuple | list) else check.real(width, _WIDTH, low=least)
         limit = None if self.timeout is None else check.real(self.timeout, "RateLimiter(timeout)", low=0.0)
         vars(self).update(samples_per_insert=rate, min_size=size, error_buffer=width, timeout=limit)
 
@@ -85,15 +87,38 @@ class RateLimiter(Frozen):
         return self.samples_per_insert * self.min_size + self.error_buffer
 
 
-def _limits(given: Sequence[Any], half: float) -> tuple[float, float]:
-    """The argument `error_buffer` as a pair, at least twice `half` apart."""
+def _limits(given: Sequence[Any], rate: float, size: int) -> tuple[float, float]:
+    """The argument `error_buffer` as a pair: wide enough, and not above the balance at which draws begin."""
     if len(given) != 2:
         wanted = "a number, or the limits `(least, most)`"
         raise ArgumentError(message(wanted, f"`{given!r}`", _WIDTH))
     least, most = (check.real(limit, f"{_WIDTH}[{i}]") for i, limit in enumerate(given))
-    if most - least < 2 * half:
-        raise ArgumentError(message(f"limits that are at least {2 * half:g} apart", f"`{given!r}`", _WIDTH))
+    width = 2 * max(1.0, rate)
+    if most - least < width:
+        raise ArgumentError(message(f"limits that are at least {width:g} apart", f"`{given!r}`", _WIDTH))
+    if least > rate * size:
+        wanted = f"a lower limit <= `samples_per_insert * min_size`, {rate * size:g}"
+        remedy = f"draws would wait for `min_size={_steps_to(least, rate)}`"
+        raise ArgumentError(message(wanted, f"`{given!r}`", _WIDTH, remedy))
     return least, most
+
+
+def _steps_to(balance: float, rate: float) -> int:
+    """How many steps have a balance of at least this."""
+    from fractions import Fraction  # slow to load
+
+    return math.ceil(Fraction(balance) / Fraction(rate))
+
+
+def as_it_waited(facts: dict[str, Any]) -> dict[str, Any]:
+    """The saved fields of a limiter, `min_size` being the step before which it let no draw pass.
+
+    Earlier versions took limits above the balance at `min_size` steps.
+    """
+    limits, rate = facts["error_buffer"], facts["samples_per_insert"]
+    if not isinstance(limits, list) or not limits[0] > rate * facts["min_size"] > 0:
+        return facts
+    return facts | {"min_size": _steps_to(limits[0], rate)}
 
 
 class LimiterStats(Frozen, kw_only=True):

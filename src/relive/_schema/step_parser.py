@@ -7,8 +7,8 @@ rounded to an integer, an integer never wraps, a finite number never becomes inf
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,13 +16,25 @@ from .._base import check
 from .._base.narrow import as_array, kind_of
 from .._base.types import Array, Bool, Int64
 from ..errors import SchemaError, message
-from ..schema import Schema
-from .fields import Column, Field
+from .fields import Column, Field, Tree
 
 FLAGS = ("terminated", "truncated")
 _FLAG = Field((), "bool")
 # In which unknown names are looked for, whatever order the fields are given in: extras come behind.
 _ORDER = ("obs", "action", "reward", "next_obs", *FLAGS)
+
+
+class Schema(Protocol):
+    """What is asked of a `relive.Schema`, which is made of these fields."""
+
+    @property
+    def columns(self) -> Sequence[Column]: ...
+    @property
+    def num_obs(self) -> int: ...
+    @property
+    def tree(self) -> Mapping[str, Tree]: ...
+    @property
+    def reward(self) -> Field: ...
 
 
 class Step:

@@ -13,7 +13,7 @@ import numpy as np
 from .. import items, samplers, storage
 from .._base.frozen import Frozen
 from .._buffer.arguments import METHODS
-from .._flow.limiter import RateLimiter
+from .._flow.limiter import RateLimiter, as_it_waited
 from ..errors import ArgumentError, ReliveError, message
 from ._undrawn import Undrawn
 
@@ -162,7 +162,7 @@ def built(role: str, facts: Any) -> Any:
     """
     if missing(facts) is not None:
         return None
-    made = _built(facts)
+    made = _built(as_it_waited(facts) if role == "limiter" else facts)
     if not all(hasattr(made, method) for method in METHODS[role]):
         raise ValueError(f"`{facts['kind']}` is no {role}")
     return made

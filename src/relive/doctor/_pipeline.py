@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from relive._base import check
 from relive._base.types import Float64, Int64
 from relive.errors import ArgumentError, ReliveError, message
 
@@ -146,10 +147,14 @@ class Patient:
         self.can_size, self.can_reset = "capacity" in names, "reset_at" in names
         self.prioritizes = all(callable(getattr(self.pipeline, name, None)) for name in ("sample", "update"))
         self.can_look, self.can_choose = (callable(getattr(self.pipeline, name, None)) for name in ("arrays", "choose"))
-        self.modes = tuple(mode_of(mode) for mode in getattr(self.pipeline, "modes", AutoresetMode))
-        self.lanes = int(getattr(self.pipeline, "lanes", 2))
-        self.batch = int(getattr(self.pipeline, "batch", _BATCH))
-        self.threaded = bool(getattr(self.pipeline, "threads", False))
+        at = f"{self.name}.modes"
+        modes = getattr(self.pipeline, "modes", AutoresetMode)
+        if isinstance(modes, str) or not isinstance(modes, Iterable):
+            raise ArgumentError(message("a list of autoreset modes", f"`{modes!r}`", at))
+        self.modes = tuple(mode_of(mode, at) for mode in modes)
+        self.lanes = check.integer(getattr(self.pipeline, "lanes", 2), f"{self.name}.lanes")
+        self.batch = check.integer(getattr(self.pipeline, "batch", _BATCH), f"{self.name}.batch", minimum=1)
+        self.threaded = check.flag(getattr(self.pipeline, "threads", False), f"{self.name}.threads")
         if not 1 <= self.lanes <= _MOST_LANES:
             wanted = f"1 to {_MOST_LANES} environments"
             raise ArgumentError(message(wanted, f"`{self.lanes}`", f"{self.name}.lanes"))
@@ -313,7 +318,7 @@ def _number(value: Any) -> float:
     return float(flat[-1]) if len(flat) else float("nan")
 
 
-def mode_of(mode: Any) -> AutoresetMode:
+def mode_of(mode: Any, at: str = "examine(modes)") -> AutoresetMode:
     """An autoreset mode by itself or by its name: `next_step`, `NEXT_STEP` or `NextStep`.
 
     Raises:
@@ -325,4 +330,4 @@ def mode_of(mode: Any) -> AutoresetMode:
         if str(mode).lower().replace("_", "") == known.value.lower():
             return known
     wanted = f"one of {', '.join(f'`{known.name.lower()}`' for known in AutoresetMode)}"
-    raise ArgumentError(message(wanted, f"`{mode}`", "examine(modes)"))
+    raise ArgumentError(message(wanted, f"`{mode}`", at))
