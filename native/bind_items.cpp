@@ -205,6 +205,7 @@ nb::object Items::make(const std::shared_ptr<const Layout>& layout, npy_intp n) 
     constexpr npy_intp FEW = 64 << 10, LARGE = 16 << 10;
     const auto& fields = layout->fields();
     const bool lends = layout->bytes(n) > FEW;
+    layout->blocks().next_draw();
     nb::object made = nb::steal(PyType_GenericAlloc(mapping_type, Py_ssize_t(fields.size())));
     if (!made.is_valid()) nb::raise_python_error();
     Mapping& items = mapping_of(made.ptr());

@@ -363,8 +363,9 @@ private:
         return standing(number, row, first_row(number, now.head), now);
     }
 
+    // In line, wherever it is called: the look would be copied to the stack for each of them.
     template <typename Look>
-    void prefetch_mark_of(int64_t id, Look look) const {
+    RELIVE_INLINE void prefetch_mark_of(int64_t id, Look look) const {
         int64_t row, number;
         split(id, row, number);
         const Position now = look(number);
@@ -373,7 +374,7 @@ private:
     }
 
     template <typename Look>
-    int64_t prefetch_mark(int64_t slot, Look look) const {
+    RELIVE_INLINE int64_t prefetch_mark(int64_t slot, Look look) const {
         int64_t lane_slot, number;
         split(slot, lane_slot, number);
         const Position now = look(number);

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from local import local_shards
 from back_ends import HAS_NATIVE
+from local import local_shards
 
 import relive
 from relive._ring import kernels as _kernels
@@ -46,7 +46,8 @@ def schema() -> relive.Schema:
 def steps(*lead: int) -> dict[str, Any]:
     ones, no = np.ones(lead), np.zeros(lead, bool)
     obs = np.ones((*lead, 3))
-    return dict(obs=obs, action=ones.astype(int), reward=ones, next_obs=obs, terminated=no, truncated=no, value=ones)
+    step = {"obs": obs, "action": ones.astype(int), "reward": ones, "next_obs": obs}
+    return step | {"terminated": no, "truncated": no, "value": ones}
 
 
 def made(sampler: Any = None, **choices: Any) -> relive.ReplayBuffer:

@@ -31,6 +31,8 @@ LINE = 64
 LEASED = 4 * PAGE
 # Below this the C library's allocator recycles memory by itself, and a mapping would waste most of a huge page.
 _SMALL = 1 << 20
+# Bytes of free blocks that an arena may keep, however few are used, and after how many calls it looks which are.
+_SPARE, _LATELY = 64 << 20, 64
 _CAN_MAP = sys.platform == "linux"
 
 
@@ -157,7 +159,8 @@ class Arena:
 
     Args:
         keep: Free blocks kept for later; further ones go back to the system.
-        keep_bytes: Bytes of free blocks kept for later; None: no matter how large they are.
+        keep_bytes: Bytes of free blocks kept for later; None: as many as make up what was lent at once
+            lately, or 64 MiB.
 
     Attributes:
         keep: As above; may be changed.
@@ -165,13 +168,25 @@ class Arena:
 
     def __init__(self, keep: int = 4, keep_bytes: int | None = None) -> None:
         self.keep, self._keep_bytes = keep, keep_bytes
-        self._free: deque[memoryview] = deque()
+        self._free: deque[tuple[memoryview, int]] = deque()  # and since which turn
         self._leases: set[_Lease] = set()
+        self._calls = self._turn = 0
+        # Bytes; threads that count at once may miscount, which each turn puts right.
+        self._lent = self._idle = self._peak = self._peak_before = 0
 
     @property
     def free_bytes(self) -> int:
         """Bytes held for later use."""
-        return sum(len(block) for block in self._free.copy())  # all at once, whatever other threads do
+        return sum(len(block) for block, _ in self._free.copy())  # all at once, whatever other threads do
+
+    def next_call(self) -> None:
+        """Count a call that may need arrays; free blocks that the last few hundred calls did not use go back."""
+        self._calls += 1
+        if self._calls % _LATELY == 0:
+            self._turn += 1
+            self._lent, self._idle = sum(len(lease.block) for lease in self._leases.copy()), self.free_bytes
+            self._peak_before, self._peak = self._peak, self._lent
+            self._release()
 
     def arrays(self, specs: Sequence[Spec]) -> list[NDArray[Any]]:
         """Arrays of the given shapes and dtypes with arbitrary contents; to keep one of them keeps no other."""
@@ -195,28 +210,38 @@ class Arena:
         lease = _Lease(lent, self._end)
         lease.block = block
         self._leases.add(lease)
+        self._lent += len(block)
+        self._peak = max(self._peak, self._lent)
+        self._release()
         return lent
 
     def _take(self, nbytes: int) -> memoryview:
         """A free block of at least `nbytes`, but not much more, or a new one."""
         for _ in range(len(self._free)):
             try:
-                block = self._free.popleft()
+                block, since = self._free.popleft()
             except IndexError:  # another thread was faster
                 break
             if nbytes <= len(block) <= nbytes + nbytes // 4 + PAGE:
+                self._idle -= len(block)
                 return block
-            self._free.append(block)
+            self._free.append((block, since))
         return _block(-(-nbytes // PAGE) * PAGE)
 
     def _end(self, lease: _Lease) -> None:
         self._leases.discard(lease)
-        self._free.append(lease.block)
-        while len(self._free) > self.keep or (
-            self._keep_bytes is not None and self._free and self.free_bytes > self._keep_bytes
-        ):
-            with contextlib.suppress(IndexError):  # another thread was faster
-                self._free.popleft()
+        self._free.append((lease.block, self._turn))
+        self._lent -= len(lease.block)
+        self._idle += len(lease.block)
+        self._release()
+
+    def _release(self) -> None:
+        """Give back the free blocks that are not to be kept."""
+        lately = max(self._peak, self._peak_before) - self._lent
+        most = max(_SPARE, lately) if self._keep_bytes is None else self._keep_bytes
+        with contextlib.suppress(IndexError):  # there is none, or another thread was faster
+            while len(self._free) > self.keep or self._idle > most or self._free[0][1] + 1 < self._turn:
+                self._idle -= len(self._free.popleft()[0])
 
 
 class _Lease(weakref.ref["NDArray[np.uint8]"]):

@@ -33,6 +33,7 @@ class Outputs:
 
     def of(self, n: int) -> list[Array] | None:
         """One array `[n, ...]` for every column, in recycled memory; None where fresh arrays are as good."""
+        self._arena.next_call()
         if n <= self._few:
             return None
         if n != self._n:

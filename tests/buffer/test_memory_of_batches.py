@@ -1,0 +1,112 @@
+"""What dropped batches leave: memory that the next ones use again, and no more than these need."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+from itertools import cycle, islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relive
+from relive._ring import kernels as _kernels
+from relive.testing._lives import BACK_ENDS
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured as Linux tells it")
+both = pytest.mark.parametrize("kernels", BACK_ENDS)
+MB = 1 << 20
+STEPS = 600
+
+
+@cache
+def frames(kernels: str, length: int = 1) -> relive.ReplayBuffer:
+    """Items of 56 KB, or sequences of 7 KB a step."""
+    stack = 4 if length == 1 else None
+    schema = relive.Schema(obs=relive.Field((84, 84), "uint8", stack=stack, pad="first"), action=relive.Field())
+    item = relive.Transitions() if length == 1 else relive.Sequences(length)
+    with _kernels.use(kernels):
+        buffer = relive.ReplayBuffer(schema, STEPS, item=item, seed=0)
+    no, frame = np.zeros(STEPS, bool), np.arange(STEPS + 4, dtype=np.uint8)
+    seen = np.broadcast_to(frame[:, None, None], (STEPS + 4, 84, 84))
+    for t in range(STEPS):
+        obs, after = (seen[t : t + 4], seen[t + 1 : t + 5]) if stack else (seen[t], seen[t + 1])
+        buffer.add(obs=obs, action=0, reward=t, next_obs=after, terminated=no[t], truncated=no[t])
+    return buffer
+
+
+def resident() -> float:
+    """Megabytes."""
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / MB
+
+
+def growth(buffer: relive.ReplayBuffer, sizes: Iterable[int]) -> float:
+    """How much more memory is resident behind draws of these sizes, none of which is kept."""
+    before = resident()
+    for n in sizes:
+        buffer.sample(int(n))
+    return resident() - before
+
+
+@both
+@pytest.mark.parametrize("after", [32, 2, 1])
+def test_one_large_batch(after: int, kernels: str) -> None:
+    """It is gone some draws later, however small these are: an evaluation that draws much once costs nothing then."""
+    buffer = frames(kernels)
+    growth(buffer, [after] * 200)
+    assert growth(buffer, [2000, *[after] * 200]) < 20
+
+
+@both
+def test_batches_of_many_sizes(kernels: str) -> None:
+    """Blocks of earlier ones fit in few cases. No more is kept than the largest batch takes."""
+    buffer, rng = frames(kernels), np.random.default_rng(0)
+    growth(buffer, [1] * 200)
+    sizes = np.exp(rng.uniform(np.log(200), np.log(2400), 60))
+    assert growth(buffer, sizes) < 1.3 * 2400 * 2 * 4 * 84 * 84 / MB
+
+
+@both
+def test_batches_that_are_kept_and_dropped_together(kernels: str) -> None:
+    """As an algorithm does that draws several batches before it learns."""
+    buffer = frames(kernels)
+    growth(buffer, [1] * 200)
+    before = resident()
+    held = [buffer.sample(100) for _ in range(24)]
+    taken = resident() - before
+    held.clear()
+    growth(buffer, [8] * 200)
+    assert resident() - before < 20 < taken
+
+
+def faults(draw: Callable[[int], Any], sizes: list[int], kept: int) -> int:
+    """How many pages the system gives for 60 draws of these sizes, of which the last few are kept."""
+    held: list[Any] = []
+
+    def run(count: int) -> None:
+        for n in islice(cycle(sizes), count):
+            held.append(draw(n))
+            del held[: len(held) - kept]
+
+    run(40)
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    run(60)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif("native" not in BACK_ENDS, reason="NumPy's kernels need memory of their own for each draw")
+@pytest.mark.parametrize("kept", [0, 1, 3])
+@pytest.mark.parametrize("sizes", [[32], [256], [1500], [32, 256], [200, 700], [31, 32, 33]], ids=repr)
+@pytest.mark.parametrize("length", [1, 16])
+def test_the_memory_of_dropped_batches_is_used_again(length: int, sizes: list[int], kept: int) -> None:
+    """A fresh page costs ten times the copy into it: a loop of one size, or of some in turns, needs none."""
+    if length > 1:
+        sizes = [max(n // 16, 2) for n in sizes]
+    assert faults(frames("native", length).sample, sizes, kept) < 60
