@@ -358,9 +358,12 @@ class ReplayBuffer:
         with importing:
             from ._buffer.prefetching import prefetched
 
+        return prefetched(self._core, batch_size, depth, to, device, beta, transform, self._own_sample())
+
+    def _own_sample(self) -> Callable[..., Batch] | None:
+        """Return the `sample` of a subclass; None where it is this class's."""
         usual = shadows(self, "sample") or getattr(self.sample, "__func__", None) is ReplayBuffer.sample
-        own = None if usual or self._core is CLOSED else self.sample
-        return prefetched(self._core, batch_size, depth, to, device, beta, transform, own)
+        return None if usual or self._core is CLOSED else self.sample
 
     def read(self, ids: Any) -> Batch:
         """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.

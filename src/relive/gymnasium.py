@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from ._adapters.holding import Held
 from ._base import check
-from ._base.nests import copied, taken, with_finals
+from ._base.nests import apart, copied, taken, with_finals
 from ._base.types import Bool, Int64
 from ._buffer.arguments import lanes_of
 from .buffer import ReplayBuffer
@@ -36,6 +36,7 @@ _NO_IDS = np.empty(0, np.int64)
 _BOOL = np.dtype(bool)
 _FIRST = np.zeros(1, np.int64)
 _FLAGS = (bool, np.bool_)
+_NUMBERS = (int, np.generic)
 _SB3_LOOP = (
     "its algorithms take `replay_buffer_class=relive.sb3.ReplayBuffer`; in a loop of your own call `buffer.add`, with "
     "`truncated[i] = infos[i].get('TimeLimit.truncated', False)`, "
@@ -138,6 +139,7 @@ class Recorder:
             raise ArgumentError(message(wanted, f"`{buffer.num_envs}`", "Recorder(buffer)"))
         self._mode = _vector_mode(env, autoreset_mode) if self._vector else _single_mode(env, autoreset_mode)
         self._held = Held(buffer, self._lanes) if check.flag(hold, "Recorder(hold)") else None
+        self._resets_again = self._mode is AutoresetMode.NEXT_STEP and _resets_again(env)
         self._obs: Any = None  # None: never reset, or not known since something raised
         self._started = False
         self._ended: Int64 = _NO_IDS  # lanes that wait for a reset, ascending
@@ -181,7 +183,7 @@ class Recorder:
         started[waiting] = False
         if started.any():  # these were in mid-episode
             self._into.cut(self._named(np.flatnonzero(started)))
-        self._ended = waiting[~restarted]
+        self._ended = waiting if self._resets_again else waiting[~restarted]
         self._obs, self._started = copied(obs), True
         return obs, info
 
@@ -231,6 +233,8 @@ class Recorder:
         if before is None or extras or len(waiting):
             self._require(extras)
         own["ids"] = _NO_IDS if own["_held"] is None else own["_held"].commit()
+        # What was done, since some environments write to the array: they clip or scale it in place.
+        done = action if isinstance(action, _NUMBERS) else action.copy() if type(action) is ndarray else apart(action)
         # Until `env.step` returns, the environment's observation is unknown, wherever an exception comes from.
         own["_obs"], now = None, None
         try:
@@ -245,12 +249,12 @@ class Recorder:
             if waits is not ended and len(ended):
                 obs = with_finals(obs, infos, ended)
             if len(waiting) or extras:
-                fields = {"obs": before, "action": action, "reward": reward, "next_obs": obs}
+                fields = {"obs": before, "action": done, "reward": reward, "next_obs": obs}
                 flags = {"terminated": terminated, "truncated": truncated}
                 ids = self._store(waiting, {**fields, **flags, **extras})
             else:  # the same, without the mappings
                 ids = (own["_held"] or own["buffer"]).add(
-                    obs=before, action=action, reward=reward, next_obs=obs, terminated=terminated, truncated=truncated
+                    obs=before, action=done, reward=reward, next_obs=obs, terminated=terminated, truncated=truncated
                 )
             if own["_held"] is None:
                 own["ids"] = ids
@@ -453,6 +457,15 @@ def _num_envs(env: Any) -> int | None:
             return None
     wanted = "a `gymnasium.Env`, a `gymnasium.vector.VectorEnv`, or an environment with `num_envs`"
     raise ArgumentError(message(wanted, f"`{env!r}`", "Recorder(env)"))
+
+
+def _resets_again(env: Any) -> bool:
+    """Whether lanes that ended are reset by the next step even where `reset` came in between.
+
+    Gymnasium's workers forget that they are to reset only where they share memory.
+    """
+    inner = getattr(env, "unwrapped", env)
+    return isinstance(inner, gymnasium.vector.AsyncVectorEnv) and not inner.shared_memory
 
 
 def _metadata(env: Any) -> dict[str, Any]:

@@ -229,7 +229,7 @@ class Mixture:
             from ._flow.transform import Transform
 
         def part(buffer: Any, size: int) -> Ahead:
-            if isinstance(buffer, ReplayBuffer):
+            if isinstance(buffer, ReplayBuffer) and buffer._own_sample() is None:
                 return ahead_of(buffer._core, size, None, Transform(None, ""))
             if isinstance(buffer, Mixture):
                 return buffer._ahead(size)

@@ -221,3 +221,19 @@ def compare_one(form: Form, n: int, twin: relive.ReplayBuffer, happened: Happene
     if n == 1:
         assert items == stored
     assert stats.unbootstrapped == 0 or not happened.finals
+
+
+def test_actions_that_a_simulator_clips_in_place() -> None:
+    class Clipping(TensorEnvs):
+        def step(self, actions: Any) -> Any:
+            actions.clamp_(-1, 1)
+            return super().step(actions)
+
+    env = Clipping(AutoresetMode.SAME_STEP)
+    buffer = KeptBuffer(schema_of(env), LANES)
+    recorder = Recorder(env, buffer)
+    recorder.reset()
+    action = 3 * torch.ones(LANES, 1)
+    recorder.step(action)
+    assert (action == 1).all(), "the environment has the caller's tensor, as without a recorder"
+    assert (buffer.real.host().column("action")[buffer.real.host().column("ids") >= 0] == 3).all()

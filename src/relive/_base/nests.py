@@ -87,6 +87,19 @@ def copied(value: Any) -> Any:
     return mapped(np.array, value)
 
 
+def apart(value: Any) -> Any:
+    """A nest of arrays, tensors and lists that no one else can write, and of what else was in it."""
+
+    def copy(leaf: Any) -> Any:
+        if isinstance(leaf, list):
+            return [apart(each) for each in leaf]
+        if isinstance(leaf, np.ndarray):
+            return leaf.copy()
+        return leaf.clone() if hasattr(leaf, "clone") else leaf
+
+    return mapped(copy, value)
+
+
 def taken(value: Any, lanes: Int64, of: int) -> Any:
     """The entries of `lanes`, out of `of`; leaves that do not have one per lane stay as they are."""
 

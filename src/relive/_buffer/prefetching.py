@@ -55,7 +55,10 @@ def prefetched(
         if not core.sampler.prioritizes:
             raise no_priorities(core.sampler, f"{_AT}(beta)")
     change, convert = Transform(transform, f"{_AT}(transform)"), converter(to, device)
-    source = ahead_of(core, size, beta, change)
+    if sample is None:
+        source = ahead_of(core, size, beta, change)
+    else:
+        source = ahead_of_own(core, size, beta, change, sample)
     return Prefetched(
         lambda stopped: convert(source.draw(stopped)),
         ahead,
@@ -68,18 +71,6 @@ def prefetched(
 def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> Ahead:
     """Draw batches of `size` items of a buffer ahead, and change them."""
     lock, limit = core.lock, core.limit
-    if sample is not None:
-        own, named = sample, {} if beta is None else {"beta": beta}
-
-        def draw_own(stopped: Callable[[], bool]) -> Batch:
-            since = None
-            while limit is not None and not limit.can_sample(size):
-                since = limit.wait_to_sample(size, since, stopped)
-            with lock.alone():
-                seed = change.seed(core.tally.rng)
-            return convert(change(own(size, **named), seed))
-
-        return Prefetched(draw_own, ahead, at=_AT)
     account = None if limit is None else limit.drawing_ahead()
 
     def draw_ahead(stopped: Callable[[], bool]) -> Batch:
@@ -106,3 +97,18 @@ def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> Ah
             account.over = True
 
     return Ahead(draw_ahead, handed_out, dropped)
+
+
+def ahead_of_own(core: Core, size: int, beta: float | None, change: Transform, sample: Callable[..., Batch]) -> Ahead:
+    """Draw batches by the `sample` of a subclass, which counts its draws itself."""
+    limit, named = core.limit, {} if beta is None else {"beta": beta}
+
+    def draw_ahead(stopped: Callable[[], bool]) -> Batch:
+        since = None
+        while limit is not None and not limit.can_sample(size):
+            since = limit.wait_to_sample(size, since, stopped)
+        with core.lock.alone():
+            seed = change.seed(core.tally.rng)
+        return change(sample(size, **named), seed)
+
+    return Ahead(draw_ahead, lambda: None, lambda: None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .._base.nests import apart
 from ..errors import ArgumentError, ReliveWarning, message
 from ._lost import Lost
 from ._tensors import Nest, flags, held, mask_of, merged, replaced, same_device
@@ -197,13 +198,14 @@ class Recorder:
         """
         self._require(extras)
         before, waiting, now, ended = self._obs, self._waiting, None, None
+        done = apart(action)  # what was done: some environments clip or scale it in place
         # Until the environment returns, its observation is unknown, wherever an exception comes from.
         self._obs = self.ids = None
         try:
             step = self.simulator.step(action)
             ended, now = step.terminated | step.truncated, held(step.obs)
             mask = None if waiting is None else ~waiting
-            given = {"obs": before, "action": action, "next_obs": now, **_flags_of(step), **extras}
+            given = {"obs": before, "action": done, "next_obs": now, **_flags_of(step), **extras}
             self.ids = self.buffer.add(**given, mask=mask, continues=self._continues)
             if self._lost is not None and (step.finals is None or step.known is not None):
                 self._lost.note(_lost_of(step, mask))

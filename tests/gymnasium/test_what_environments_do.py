@@ -1,0 +1,120 @@
+"""Environments that write to the actions that they are given, and workers that reset once more than they were asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from counting import Counting
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+import relive
+from relive.gymnasium import Recorder
+
+BOX = gymnasium.spaces.Box(-9, 9, (2,), np.float32)
+SPACES = {
+    "array": BOX,
+    "dict": gymnasium.spaces.Dict({"arm": BOX, "hand": gymnasium.spaces.Dict({"a": BOX})}),
+    "tuple": gymnasium.spaces.Tuple((BOX, BOX)),
+}
+
+
+def scaled(action: Any) -> None:
+    """Scale in place, whatever is in it."""
+    if isinstance(action, dict):
+        action = tuple(action.values())
+    for part in action if isinstance(action, tuple) else [action]:
+        if isinstance(part, np.ndarray):
+            part *= 0.05
+        elif isinstance(part, list):
+            part[:] = [0.05 * each if isinstance(each, float) else scaled(each) or each for each in part]
+        elif hasattr(part, "mul_"):
+            part.mul_(0.05)
+        else:
+            scaled(part)
+
+
+class Torque(gymnasium.Env):  # type: ignore[misc]
+    observation_space = gymnasium.spaces.Box(-9, 9, (1,), np.float32)
+
+    def __init__(self, kind: str = "array") -> None:
+        self.action_space = SPACES[kind]
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        scaled(action)
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+class Torques(SyncVectorEnv):
+    """A vector environment that scales the whole batch."""
+
+    def step(self, actions: Any) -> Any:
+        scaled(actions)
+        return super().step(actions)
+
+
+def leaves(value: Any) -> list[np.ndarray]:
+    if isinstance(value, Mapping):
+        return [leaf for child in value.values() for leaf in leaves(child)]
+    return [np.asarray(value)]
+
+
+@pytest.mark.parametrize("extras", [False, True])
+@pytest.mark.parametrize("kind", [*SPACES, "list", "tensor"])
+@pytest.mark.parametrize("lanes", [None, 2])
+def test_the_action_that_was_given_is_stored(lanes: int | None, kind: str, extras: bool) -> None:
+    form = kind if kind in SPACES else "array"
+    env = Torque(form) if lanes is None else Torques([lambda: Torque(form)] * lanes)
+    space = getattr(env, "single_action_space", env.action_space)
+    more = {"note": relive.Field()} if extras else {}
+    schema = relive.Schema.from_spaces(Torque.observation_space, space, **more)
+    buffer = relive.ReplayBuffer(schema, 20, num_envs=lanes or 1)
+    recorder = Recorder(env, buffer)
+    recorder.reset(seed=0)
+    space.seed(0)
+    action: Any = env.action_space.sample()
+    wanted = [leaf.copy() for leaf in leaves(dict(enumerate(action)) if isinstance(action, tuple) else action)]
+    if kind == "list":
+        action = action.tolist()
+    if kind == "tensor":
+        action = pytest.importorskip("torch").from_numpy(action)
+    recorder.step(action, **({"note": np.zeros(lanes or ())} if extras else {}))
+    for stored, leaf in zip(leaves(buffer.read(np.arange(lanes or 1)).action), wanted, strict=True):
+        np.testing.assert_array_equal(stored.reshape(leaf.shape), leaf)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=str)
+@pytest.mark.parametrize("kind", ["shared memory", "pipes", "one process"])
+def test_a_reset_right_behind_an_end_joins_no_episodes(kind: str, mode: AutoresetMode) -> None:
+    """Gymnasium's workers reset once more at the step after it, unless they share memory."""
+    makers = [lambda number=number: Counting(number) for number in range(2)]
+    choices = {"autoreset_mode": mode}
+    if kind == "one process":
+        envs: Any = SyncVectorEnv(makers, **choices)
+    else:
+        envs = AsyncVectorEnv(makers, shared_memory=kind == "shared memory", **choices)
+    schema = relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space)
+    buffer = relive.ReplayBuffer(schema, 400, num_envs=2)
+    recorder, rng, ended = Recorder(envs, buffer), np.random.default_rng(0), np.zeros(2, bool)
+    recorder.reset()
+    steps = 0
+    for _ in range(120):
+        if ended.any() and (mode is AutoresetMode.DISABLED or rng.random() < 0.5):
+            some = mode is AutoresetMode.DISABLED and rng.random() < 0.5
+            recorder.reset(options={"reset_mask": ended} if some else None)
+        _, reward, terminated, truncated, _ = recorder.step(np.zeros((2, 1), np.float32))
+        ended = terminated | truncated
+        steps += int((reward > 0).sum())
+    envs.close()
+    assert len(buffer) == steps > 100, "a real step has a reward: each of them is stored, and no other"
+    for batch in buffer.batches(100, shuffle=False):
+        assert (batch.reward == batch.obs[:, 2] + 1).all()
+        np.testing.assert_array_equal(batch.obs[:, :2], batch.next_obs[:, :2])
+        np.testing.assert_array_equal(batch.obs[:, 2] + 1, batch.next_obs[:, 2])
