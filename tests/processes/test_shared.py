@@ -384,7 +384,7 @@ def test_a_file_system_that_does_not_say_how_large_it_is(monkeypatch: pytest.Mon
 
 
 CHILDREN = """
-import os, signal, sys
+import os, signal, socket, sys
 import relive
 from relive.storage.shared import _Sweeper
 
@@ -396,7 +396,9 @@ try:
         os.wait()
 except ChildProcessError:
     print("no children")
-_Sweeper.of_this_process()._socket.shutdown(2)  # as if the sweeper were dead
+line = socket.socket(fileno=_Sweeper.of_this_process()._fd)
+line.shutdown(2)  # as if the sweeper were dead
+line.detach()
 buffer.close()
 print("closed")
 """

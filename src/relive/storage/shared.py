@@ -125,11 +125,13 @@ class _Sweeper:
     def __init__(self) -> None:
         import socket
 
-        theirs, self._socket = socket.socketpair()  # not a pipe: writing to one that is gone can end this process
+        theirs, ours = socket.socketpair()  # not a pipe: writing to one that is gone can end this process
         command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_sweep.py"))]
-        with theirs:
+        with theirs, ours:
             standard = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
             child = os.posix_spawn(command[0], command, os.environ, file_actions=standard, setsid=True)
+            # Its end is that of the process: Python would say of a socket that nobody has closed it.
+            self._fd = ours.detach()
         # Its own child does the work: this process must not have one that it knows nothing of.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(child, 0)
@@ -144,10 +146,14 @@ class _Sweeper:
     def tell(self, line: str) -> None:
         import socket
 
-        with contextlib.suppress(OSError):
-            self._socket.sendall(f"{line}\n".encode(), socket.MSG_NOSIGNAL)
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, fileno=self._fd) as whole:
+            try:
+                whole.sendall(f"{line}\n".encode(), socket.MSG_NOSIGNAL)
+            finally:
+                whole.detach()
 
     def _forked(self) -> None:
         """A child must not keep its parent's sweeper waiting."""
-        self._socket.close()
+        with contextlib.suppress(OSError):
+            os.close(self._fd)
         _Sweeper._running = None
