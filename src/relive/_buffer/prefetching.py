@@ -55,10 +55,7 @@ def prefetched(
         if not core.sampler.prioritizes:
             raise no_priorities(core.sampler, f"{_AT}(beta)")
     change, convert = Transform(transform, f"{_AT}(transform)"), converter(to, device)
-    if sample is None:
-        source = ahead_of(core, size, beta, change)
-    else:
-        source = ahead_of_own(core, size, beta, change, sample)
+    source = ahead_of(core, size, beta, change) if sample is None else ahead_of_own(core, size, beta, change, sample)
     return Prefetched(
         lambda stopped: convert(source.draw(stopped)),
         ahead,
