@@ -76,6 +76,36 @@ PROMISES = [
         "`test_meta_uniform_draws_of_the_positive_ones_are_found`",
     ),
     Promise(
+        "batch",
+        "No array of a batch changes with another, and copies say that they are",
+        ("tests/items/test_batches_apart.py", "tests/adapters/test_copies.py"),
+        "by hand: `obs` and `next_obs` of sequences as writable views of one array",
+    ),
+    Promise(
+        "batch",
+        "Sequences have a step to learn from, an episode's first ones among them",
+        ("tests/items/test_burn_in.py",),
+        "by hand: a burn-in that is never shorter",
+    ),
+    Promise(
+        "batch",
+        "Mixtures, new goals and discounts of steps are those of a simple model",
+        ("tests/buffer/test_mixtures_of_many.py", "tests/items/test_discounts.py", "tests/items/test_hindsight.py"),
+        "by hand: a window that does not end where the new goal is reached",
+    ),
+    Promise(
+        "batch",
+        "Steps that a recorder holds are those that it would have stored",
+        ("tests/gymnasium/test_holding.py",),
+        "by hand: a discarded episode whose next step joins the one before it",
+    ),
+    Promise(
+        "data",
+        "A data set that is taken has the targets of its file",
+        ("tests/adapters/test_data_files.py", "tests/lerobot/test_lerobot_programs.py"),
+        "by hand: `dones` that nothing takes",
+    ),
+    Promise(
         "thread",
         "Threads lose no step and do not starve each other",
         ("tests/buffer/test_threads.py", f"{CHECKPOINTS}/test_add_during_save.py", "tests/flow"),
@@ -104,6 +134,34 @@ PROMISES = [
         "A loaded buffer draws the saved one's next batches, to the bit",
         (f"{CHECKPOINTS}/test_saving.py", "tests/golden/test_golden_saves.py"),
         "by hand: a save without its guard",
+    ),
+    Promise(
+        "save",
+        "Every end of a program saves what an autosaved buffer has, in its own directory",
+        (f"{CHECKPOINTS}/test_ends_of_autosave.py",),
+        "by hand: an autosave that holds its buffer weakly",
+    ),
+    Promise(
+        "save",
+        "Saves complete beside writers at full speed, each of one instant",
+        (f"{CHECKPOINTS}/test_saves_beside_writers.py",),
+        "by hand: writers that do not wait",
+    ),
+    Promise(
+        "save",
+        "`verify` says what `load` refuses, and calls nothing damaged that is replaced meanwhile",
+        (
+            f"{CHECKPOINTS}/test_hostile_blocks.py",
+            f"{CHECKPOINTS}/test_looks_beside_saves.py",
+            "tests/attacks/test_saves_verified.py",
+        ),
+        "by hand: a compressed block whose frame is not unpacked",
+    ),
+    Promise(
+        "save",
+        "Trajectories are drawn, loaded and examined beside their removal",
+        ("tests/trajectories/test_beside_removals.py",),
+        "by hand: an index that is read once",
     ),
     Promise(
         "save",
