@@ -51,6 +51,10 @@ class Told(Sampler):
     def replacement(self) -> bool:
         return True
 
+    @property
+    def prioritizes(self) -> bool:
+        return True
+
     def spec(self, lanes: int, rows: int) -> Any:
         return self._of.spec(lanes, rows)
 
