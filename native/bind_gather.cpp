@@ -228,7 +228,7 @@ void bind_gather(nanobind::module_& m) {
         .def("take", &PyGather::take, nb::arg("rows"), nb::arg("outs"))
         .def("taken", &PyGather::taken, nb::arg("rows"))
         .def("unroll", &PyGather::unroll, nb::arg("ring"), nb::arg("slots"), nb::arg("length"), nb::arg("discounts"),
-             nb::arg("time_major"), nb::arg("listed"), nb::arg("outs").none(), nb::arg("burn_in") = 0)
+             nb::arg("time_major"), nb::arg("listed"), nb::arg("outs").none(), nb::arg("burn_in"))
         .def("expand", &PyGather::expand, nb::arg("ring"), nb::arg("slots"), nb::arg("discounts"), nb::arg("last"),
              nb::arg("outs").none())
         .def(
@@ -250,6 +250,6 @@ void bind_gather(nanobind::module_& m) {
                                         summed, gammas, states, step_ids, burn_in, first);
             },
             nb::arg("ring"), nb::arg("length"), nb::arg("discounts"), nb::arg("time_major"), nb::arg("shown"),
-            nb::arg("summed"), nb::arg("gammas"), nb::arg("states"), nb::arg("step_ids"), nb::arg("burn_in") = 0,
-            nb::arg("first") = true);
+            nb::arg("summed"), nb::arg("gammas"), nb::arg("states"), nb::arg("step_ids"), nb::arg("burn_in"),
+            nb::arg("first"));
 }

@@ -120,8 +120,11 @@ def test_tensors_share_their_memory() -> None:
     tensors = batch.torch()
     assert tensors.action.dtype == tensors.obs["state"].dtype == torch.bfloat16
     np.testing.assert_array_equal(tensors.action.float().numpy(), batch.action.astype(np.float32))
+    tensors.reward.zero_()
+    assert not batch.reward.any()
+    assert batch.action.any()
     tensors.action.zero_()
-    assert not batch.action.any()
+    assert batch.action.any()  # read-only, so the tensor is a copy
 
 
 def test_arrays_of_jax() -> None:

@@ -207,7 +207,7 @@ def test_batches_belong_to_their_callers(size: int, item: relive.Item) -> None:
             if len(kept) > 9:
                 kept.pop(i % 5)
                 copies.pop(i % 5)
-            batch.action[:] = -1  # the caller's own array
+            batch.reward[:] = -1  # the caller's own array
             del batch
             for held, copy in zip(kept, copies, strict=True):
                 np.testing.assert_array_equal(held, copy)

@@ -201,7 +201,8 @@ def test_step_ids_are_those_of_the_steps(time_major: bool, across: bool, stack: 
             buffer.cut()
     for batch in (drawn := buffer.sample(64), buffer.read(drawn.ids)):
         assert ((batch.step_ids >= 0) == batch.mask).all()
-        assert ((batch.step_ids[0] if time_major else batch.step_ids[:, 0]) == batch.ids).all()
+        anchor = 0 if across else 2
+        assert ((batch.step_ids[anchor] if time_major else batch.step_ids[:, anchor]) == batch.ids).all()
         assert buffer.write(batch.step_ids, value=batch.action * 7) == batch.mask.sum()
         again = buffer.read(batch.ids)
         assert (again.value == batch.action * 7)[batch.mask].all()

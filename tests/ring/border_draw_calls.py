@@ -104,6 +104,8 @@ def make_sequences() -> Call:
         "gammas": guard(powers, np.float64),
         "states": [(("nest", "state"), state, 2)],
         "step_ids": True,
+        "burn_in": 1,
+        "first": True,
     }
     keys = {"text": "1", "no names": (), "a number": 1}
     limits = (-1, 6, 2**62, 2**64, None, "1")
@@ -123,6 +125,8 @@ def make_sequences() -> Call:
             **{f"end {value}": second(("a",), 0, value) for value in limits},
         },
         "step_ids": spoilers.flags(),
+        "burn_in": spoilers.whole_numbers(-1, 2, 3, 2**62, 2**64),
+        "first": spoilers.flags(),
         "summed": spoilers.whole_numbers(-2, 0, 1, 3, 2**62, 2**64),
         "gammas": spoilers.numbers(),
         "states": {

@@ -243,6 +243,7 @@ def gather_call(name: str) -> Call:
                 "time_major": True,
                 "listed": True,
                 "outs": [guard(column[:6].repeat(6, axis=0), column.dtype) for column in columns],
+                "burn_in": 1,
             },
             {
                 "ring": spoilers.objects(gather),
@@ -252,6 +253,7 @@ def gather_call(name: str) -> Call:
                 "time_major": spoilers.flags(),
                 "listed": spoilers.flags(),
                 "outs": written,
+                "burn_in": spoilers.whole_numbers(-1, 2, 4, 2**62, 2**63 - 1, 2**64),
             },
         ),
     }

@@ -96,7 +96,7 @@ def drawable(ring: Any) -> np.ndarray:
 
 def unroll(ring: Any, slots: np.ndarray) -> None:
     gather = native.Gather([np.zeros(STORAGE + 1), np.zeros(STORAGE + 1, np.float32)], [0, 1], True)
-    gather.unroll(ring, slots, 5, np.ones(3, np.float32), False, True, None)
+    gather.unroll(ring, slots, 5, np.ones(3, np.float32), False, True, None, 0)
 
 
 def use(ring: Any) -> None:

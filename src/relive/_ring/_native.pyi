@@ -175,6 +175,7 @@ class Gather:
         time_major: bool,
         listed: bool,
         outs: list[Array] | None,
+        burn_in: int,
     ) -> Sequenced: ...
     def expand(
         self, ring: Ring, slots: Int64, discounts: Float32, last: bool, outs: list[Array] | None
@@ -200,4 +201,6 @@ class Gather:
         gammas: Float64,
         states: list[Kept],
         step_ids: bool,
+        burn_in: int,
+        first: bool,
     ) -> Expansion | None: ...

@@ -100,7 +100,7 @@ class GatherKernel(Protocol):
         time_major: bool,
         listed: bool,
         outs: list[Array] | None,
-        burn_in: int = 0,
+        burn_in: int,
     ) -> Sequenced: ...
     def transitions(
         self,
@@ -123,8 +123,8 @@ class GatherKernel(Protocol):
         gammas: Float64,
         states: list[Kept],
         step_ids: bool,
-        burn_in: int = 0,
-        first: bool = True,
+        burn_in: int,
+        first: bool,
     ) -> ExpansionKernel | None: ...
 
 

@@ -74,8 +74,8 @@ class Gather:
         gammas: Float64,
         states: Sequence[Kept],
         step_ids: bool,
-        burn_in: int = 0,
-        first: bool = True,
+        burn_in: int,
+        first: bool,
     ) -> None:
         """What the native `sample` expands sequences by that end with their episode: there is none here.
 
@@ -104,7 +104,7 @@ class Gather:
         time_major: bool,
         listed: bool,
         outs: list[Array] | None,
-        burn_in: int = 0,
+        burn_in: int,
     ) -> Sequenced:
         """The sequences at `slots`, and what stands at their positions, in `outs` or in new arrays.
 
