@@ -181,6 +181,9 @@ void bind_samplers(nanobind::module_& m) {
     nb::class_<Chooser>(m, "Chooser");
     nb::class_<SumTree>(m, "Tree")
         .def(nb::init<nb::list, nb::list, InOut<double>>(), nb::arg("sums"), nb::arg("mins"), nb::arg("state"))
+        .def(
+            "keep_raws", [](SumTree& self, nb::handle_t<SumTree> raws) { self.keep_raws(nb::borrow(raws)); },
+            nb::arg("raws"))
         .def("get", &SumTree::get, nb::arg("indices"))
         .def("set", &SumTree::set, nb::arg("indices"), nb::arg("values"))
         .def("fill_zero_and_set", &SumTree::fill_zero_and_set, nb::arg("removed"), nb::arg("added"), nb::arg("value"))

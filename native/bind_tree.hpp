@@ -64,6 +64,14 @@ public:
         require(sound_padding(tree_), "relive._ring._native.Tree: sums of groups that do not exist");
     }
 
+    void keep_raws(nb::object raws) {
+        Tree& other = nb::cast<SumTree&>(raws).tree_;
+        require(&other != &tree_ && other.groups[0] == tree_.groups[0],
+                "relive._ring._native.Tree.keep_raws: a tree of another length");
+        priorities_.raws = &other;
+        raws_ = std::move(raws);
+    }
+
     nb::object get(In<std::int64_t> indices) const {
         check(indices);
         Out<double> values(indices.size);
@@ -217,7 +225,7 @@ private:
     std::vector<std::int64_t> slots_;  // of the last `try_update`, kept for the next one
     std::vector<std::uint8_t> states_;
     std::vector<double> errors_;
-    nb::object arrays_;  // keeps them alive
+    nb::object arrays_, raws_;  // keep them alive
 
     static InOut<double> level(nb::handle array) {
         return taken<InOut<double>>(array, "relive._ring._native.Tree: a level is not the writable array it has to be");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
@@ -19,6 +20,13 @@ enum TreeState { LARGEST = 3, ITEMS = 4, STATE_SIZE = 5 };
 
 inline void leaves(const Tree& tree, const int64_t* indices, int64_t n, double* values) {
     for (int64_t i = 0; i < n; ++i) values[i] = tree.sums[0][indices[i]];
+}
+
+// The positive numbers in reverse order, exactly, and the way back: what is the smallest of one is the largest of the
+// other. 0 stays, and infinity, the smallest of none, becomes 0.
+inline double falling(double value) {
+    constexpr int64_t INFINITE_BITS = 0x7ff0000000000000;
+    return value > 0.0 ? std::bit_cast<double>(INFINITE_BITS - std::bit_cast<int64_t>(value)) : 0.0;
 }
 
 // The changes of a ring since a reader last looked, and the priorities of the added items.
@@ -134,6 +142,9 @@ private:
 
 class Priorities {
 public:
+    // Over the same leaves, `falling` raw priorities; then new items get the largest that is stored at the last update.
+    Tree* raws = nullptr;
+
     // Take in what changed since `seen`, which moves on. Returns how many items have a positive priority.
     int64_t refresh(Tree& tree, const Ring& ring, Seen* seen, double initial, double alpha) {
         news_.gather(ring, seen, tree.state[LARGEST], initial, false);
@@ -143,6 +154,12 @@ public:
         tree.state[ITEMS] = double(news_.items);
         if (gone + come > 0) {
             double* values = news_.values.data();
+            if (raws) {
+                values_.resize(news_.values.size());
+                std::transform(news_.values.begin(), news_.values.end(), values_.begin(), falling);
+                chosen().write(*raws, {news_.gone.data(), gone, news_.come.data(), come, values_.data(), !news_.same},
+                               scratch_.data());
+            }
             chosen().power(values, int64_t(news_.values.size()), alpha, values);
             chosen().write(tree, {news_.gone.data(), gone, news_.come.data(), come, values, !news_.same},
                            scratch_.data());
@@ -174,6 +191,12 @@ public:
         }
         scratch_.resize(size_t(n));
         chosen().write(tree, {nullptr, 0, slots, n, values_.data(), 1}, scratch_.data());
+        if (raws) {
+            for (int64_t i = 0; i < n; ++i) values_[size_t(i)] = falling(std::fabs(td[i]) + eps);
+            chosen().write(*raws, {nullptr, 0, slots, n, values_.data(), 1}, scratch_.data());
+            tree.state[LARGEST] = falling(raws->state[1]);
+            return true;
+        }
         if (largest > tree.state[LARGEST])  // of those that won
             for (int64_t i = 0; i < n; ++i)
                 if (tree.sums[0][slots[i]] == values_[size_t(i)])

@@ -121,7 +121,7 @@ def __getattr__(name: str) -> _Any:
 # `buffer` or `batch`.
 _SLOW = (".trajectories", ".device")
 _OWN = [name for name, value in globals().items() if name[0] != "_" and not isinstance(value, type(_importlib))]
-__all__ = [*_OWN, *(name for name, module in _LATER.items() if module not in _SLOW)]
+__all__ = _OWN + [name for name, module in _LATER.items() if module not in _SLOW]
 
 
 def __dir__() -> list[str]:

@@ -148,6 +148,7 @@ def makers() -> dict[str, Callable[[], Call]]:
         "get",
         "set",
         "fill_zero_and_set",
+        "keep_raws",
         "restore",
         "find",
         "draw",

@@ -31,6 +31,10 @@ def tree_call(name: str) -> Call:
     uniforms = {"u": spoilers.numbers(-0.1, 1.0, 2.0, np.nan, np.inf, -np.inf)}
     three, halves = guard([5, 99, 5]), guard([0.5, 2.0, 0.0], np.float64)
     calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
+        "keep_raws": (
+            {"raws": native.Tree(*allocate(100))},
+            {"raws": {**spoilers.objects(ring), "another length": lambda _: native.Tree(*allocate(7000))}},
+        ),
         "get": ({"indices": three}, {"indices": index}),
         "set": (
             {"indices": three, "values": halves},

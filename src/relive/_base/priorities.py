@@ -8,10 +8,17 @@ from ..errors import PriorityError, message
 from .check import first
 from .types import Array, Bool, Float64
 
+_INFINITE_BITS = 0x7FF0000000000000
+
 
 def valid(priorities: Array) -> Bool:
     """Which numbers are finite and not negative."""
     return np.asarray(np.isfinite(priorities) & (priorities >= 0))
+
+
+def falling(values: Float64) -> Float64:
+    """The positive numbers in reverse order, exactly, and the way back; 0 stays, and infinity becomes 0."""
+    return np.where(values > 0, (_INFINITE_BITS - np.asarray(values).view(np.int64)).view(np.float64), 0.0)
 
 
 def check_given(values: Array, at: str = "$.priority", what: str = "priority") -> None:

@@ -51,6 +51,9 @@ def refuse(choices: Choices) -> None:
     if not sampler.replacement:
         wanted, remedy = "draws with replacement", "leave `replacement` out; or use a `ReplayBuffer`"
         raise ArgumentError(message(wanted, f"`{sampler!r}`", "DeviceBuffer(sampler)", remedy))
+    if isinstance(sampler, Prioritized) and sampler.newest != "largest":
+        wanted, remedy = "`newest='largest'`", "leave `newest` out; or use a `ReplayBuffer`"
+        raise ArgumentError(message(wanted, f"`{sampler!r}`", "DeviceBuffer(sampler)", remedy))
     if isinstance(sampler, Uniform) and sampler.over != "steps":
         wanted, remedy = "draws over steps", "leave `over` out; or use a `ReplayBuffer`"
         raise ArgumentError(message(wanted, f"`{sampler!r}`", "DeviceBuffer(sampler)", remedy))

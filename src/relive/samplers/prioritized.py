@@ -10,9 +10,10 @@ from typing import cast
 import numpy as np
 
 from .. import sum_tree
+from .._base import check
 from .._base.arrays import ArraySpec, Memory
 from .._base.frozen import Frozen
-from .._base.priorities import unfit
+from .._base.priorities import falling, unfit
 from .._base.types import Bool, Float64, Int64
 from .._ring import kernels
 from .._ring.ring import Ring
@@ -27,7 +28,8 @@ class Prioritized(Frozen, Sampler, kw_only=True):
     A new item gets the largest priority ever set (`initial` until there is one), or what `add(..., priority=...)` says.
 
     Args:
-        alpha: How strongly priorities count, >= 0; 0 draws uniformly. Applied exactly once.
+        alpha: How strongly priorities count, >= 0; 0 draws uniformly, and keeps of each priority only whether it is
+            positive, which counts as 1, unless `newest="stored"`. Applied exactly once.
         beta: Exponent of the importance-sampling correction, >= 0: a number, or an `Anneal` that moves by one at every
             `sample`.
         eps: Added to `|td_error|`, >= 0, so that every item keeps a nonzero probability.
@@ -38,12 +40,16 @@ class Prioritized(Frozen, Sampler, kw_only=True):
             draws. Draws without replacement are successive draws and never stratified.
         replacement: Whether a batch may hold an item twice.
         initial: Raw priority of new items until the first priority is set, >= 0.
+        newest: Which priority new items get: the largest that was ever set or given (`"largest"`), or the largest that
+            was stored when priorities were last updated, or was given since (`"stored"`), so that one outlier does not
+            stand for the rest of the run. Not for `Shards` and `DeviceBuffer`.
 
     Raises:
         ArgumentError: An argument outside these limits.
 
     Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016, section 3.3. Memory: 10.3 bytes per row of
-    capacity (a float64 leaf, and its share of sums and minima), 8 more once `priority=` has been used.
+    capacity (a float64 leaf, and its share of sums and minima), as much again with `newest="stored"`, 8 more once
+    `priority=` has been used.
 
     >>> Prioritized(alpha=0.6, beta=Anneal(0.4, 1.0, over=200_000)).eps
     1e-06
@@ -56,9 +62,14 @@ class Prioritized(Frozen, Sampler, kw_only=True):
     stratified: bool = True
     replacement: bool = True
     initial: float = 1.0
+    newest: str = "largest"
 
     def __post_init__(self) -> None:
         check_settings(self)
+        check.one_of(self.newest, ("largest", "stored"), "Prioritized(newest)")
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(", newest='largest'", "")
 
     @property
     def prioritizes(self) -> bool:
@@ -73,12 +84,21 @@ class Prioritized(Frozen, Sampler, kw_only=True):
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
         """A sum tree over the slots, its state, and the ring's counters at the last look."""
         numbers = np.dtype(np.float64)
+        tree = ArraySpec((sum_tree.size(lanes * rows),), numbers, "slots")
         return {
-            "priorities": ArraySpec((sum_tree.size(lanes * rows),), numbers, "slots"),
+            "priorities": tree,
+            **({"priorities.raw": tree} if self.newest == "stored" else {}),
             "priorities.state": ArraySpec((sum_tree.STATE,), numbers),
             "priorities.seen": ArraySpec((lanes, 3), np.dtype(np.int64), "seen"),
             "priorities.draws": ArraySpec((2,), numbers),
         }
+
+    @property
+    def indivisible(self) -> str | None:
+        """Draws are divided, but that no shard knows what is stored in the others."""
+        if self.newest == "stored":
+            return "no shard knows the priorities that others store; use `newest='largest'`"
+        return super().indivisible
 
     def beta_at(self, call: int) -> float:
         """`beta`, or that of the `Anneal`."""
@@ -90,12 +110,14 @@ class Prioritized(Frozen, Sampler, kw_only=True):
 
     def carried(self, slots: Mapping[str, Float64], whole: Mapping[str, Float64]) -> Carried:
         """The raw priorities in what was saved of the arrays of `spec`."""
-        raw = _raw(slots["priorities"], self.alpha)
+        kept = slots.get("priorities.raw")
+        raw = _raw(slots["priorities"], self.alpha) if kept is None else falling(kept)
         return Carried(raw, None, float(whole["priorities.state"][3]))
 
     def sound(self, slots: Mapping[str, Float64], whole: Mapping[str, Float64], anchors: Int64) -> bool:
         """Whether what was saved of the arrays of `spec` can be so; `anchors`: which slots can be drawn."""
-        return sound(slots["priorities"], anchors, whole["priorities.state"][3:4], whole["priorities.draws"])
+        numbers = whole["priorities.state"][3:4], whole["priorities.draws"]
+        return all(sound(slots[name], anchors, *numbers) for name in ("priorities", "priorities.raw") if name in slots)
 
     def index(self, ring: Ring, memory: Memory) -> Index:
         """Return an index over the slots of `ring`."""
@@ -113,6 +135,7 @@ class _Prioritized:
         sums, mins = sum_tree.carve(memory.host("priorities"), ring.slots)
         self._leaves = sums[0][: ring.slots]
         self._tree = kernels.active().Tree(sums, mins, state)
+        self._raws = self._kept_raws(ring, memory) if settings.newest == "stored" else None
         if not memory.fresh:
             # Sums, minima and counts may be those of a call that a kill ended halfway; a leaf that was drawn is then
             # negative, where nothing is drawn twice.
@@ -124,6 +147,17 @@ class _Prioritized:
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
         self._try_update, self._seen, self._kernel = self._tree.try_update, seen, ring.kernel
 
+    def _kept_raws(self, ring: Ring, memory: Memory) -> Float64:
+        """The leaves of a further tree, whose smallest is the largest raw priority; see `falling`."""
+        sums, mins = sum_tree.carve(memory.host("priorities.raw"), ring.slots)
+        state = np.zeros(sum_tree.STATE)
+        state[1] = math.inf
+        raws = kernels.active().Tree(sums, mins, state)
+        if not memory.fresh:
+            raws.restore()
+        self._tree.keep_raws(raws)
+        return sums[0][: ring.slots]
+
     def try_update(self, ids: object, td_error: object) -> bool:
         """`update` for ids that can all be drawn, where arguments are plain arrays; False, and no change, otherwise."""
         own = self._settings
@@ -134,6 +168,8 @@ class _Prioritized:
             raise unfit(td_error, self._settings.eps)
 
     def priorities(self, slots: Int64) -> Float64:
+        if self._raws is not None:
+            return falling(self._raws[slots])
         return _raw(self._tree.get(slots), self._settings.alpha)
 
     def masses_of(self, raw: Float64) -> Float64:
@@ -154,10 +190,13 @@ class _Prioritized:
 
     def adopt(self, slots: Int64, raw: Float64, largest: float) -> None:
         self._tree.update(slots, raw, None, 0.0, self._settings.alpha)
-        self._sampling.state[3] = largest
+        if self._raws is None:
+            self._sampling.state[3] = largest
 
     def report(self) -> Callable[[], Report]:
         alpha = self._settings.alpha
+        if self._raws is not None:
+            return self._sampling.report(falling(self._raws))
         return self._sampling.report(self._leaves, 1 / alpha if alpha > 0 else 1.0)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._base.journal import Journal
+from ..._base.priorities import falling
 from ..lanes import CLEARED, DRAWABLE
 from ..plans import Changes, Drawn, Sampled
 from .power import mass, power, smallest, weights
@@ -97,6 +98,14 @@ class Tree:
         self._sums = [level.reshape(-1, FAN_OUT) for level in sums]
         self._mins = [level.reshape(-1, FAN_OUT) for level in mins]
         self.state = state
+        self._raws: Tree | None = None
+
+    def keep_raws(self, raws: Tree) -> None:
+        """Keep raw priorities in `raws`, a tree over as many leaves, as `falling` has them.
+
+        New items then get the largest of those that were stored at the last update, or given since.
+        """
+        self._raws = raws
 
     def get(self, indices: Int64s) -> Float64s:
         """The leaves at `indices`."""
@@ -131,6 +140,8 @@ class Tree:
             journal.put(self.state, LARGEST, largest)
             if not np.array_equal(seen, changes.seen):
                 self._replace(journal, changes.removed, changes.added, power(raw, alpha))
+                if self._raws is not None:
+                    self._raws._replace(journal, changes.removed, changes.added, falling(raw))
                 journal.put(seen, slice(None), changes.seen)
         return int(self.state[2])
 
@@ -158,6 +169,10 @@ class Tree:
             slots, values, td_error = slots[keep], values[keep], td_error[keep]
         with Journal() as journal:
             self._write(journal, slots, values)
+            if self._raws is not None:
+                self._raws._write(journal, slots, falling(np.abs(td_error) + eps))
+                journal.put(self.state, LARGEST, falling(self._raws.state[1:2])[0])
+                return True
             won = np.abs(td_error[self._leaves[slots] == values]) + eps
             journal.put(self.state, LARGEST, max(self.state[LARGEST], won.max(initial=0.0)))
         return True
@@ -273,7 +288,8 @@ class Tree:
         for level, below in enumerate(self._sums):
             groups = np.unique(groups // FAN_OUT)
             children = below[groups]
-            sums = _sum8(children)
+            with np.errstate(over="ignore"):  # of raw priorities the sum says nothing
+                sums = _sum8(children)
             mins = _min8(children if level == 0 else self._mins[level - 1][groups])
             if level + 1 < len(self._sums):
                 journal.put(self._sums[level + 1].reshape(-1), groups, sums)
