@@ -55,6 +55,30 @@ def test_a_killed_writer_blocks_nobody(storage: object, kills: int, tmp_path: Pa
     os.close(tell)
 
 
+@pytest.mark.parametrize("kills", [60, pytest.param(600, marks=pytest.mark.slow)])
+def test_counts_after_a_kill_are_those_of_the_steps_that_are_there(storage: object, kills: int) -> None:
+    """`len` and `stats()` count no step that the killed call had begun to overwrite, before anyone claims its lane."""
+    lanes, rng = 16, np.random.default_rng(0)
+
+    def write() -> None:
+        with relive.Writer(storage.address) as writer:
+            no = np.zeros(lanes, bool)
+            for t in range(2**40):
+                now = np.full((lanes, 1), t % 2**16)
+                step = {"obs": now, "action": now[:, 0], "reward": now[:, 0], "next_obs": (now + 1) % 2**16}
+                writer.add(**step, terminated=no, truncated=no)
+
+    with make(1, 30, lanes, storage=storage) as buffer:
+        for _ in range(kills):
+            begun = buffer.next_rows.max()
+            with forked(write, endless=True):
+                eventually(lambda begun=begun: (buffer.next_rows > begun + 2).all())
+                time.sleep(rng.uniform(0.0, 0.003))
+            size, found = len(buffer), buffer.stats()
+            assert size == found.size == (buffer.column("ids") >= 0).sum()
+            assert found.drawable == sum(len(batch.ids) for batch in buffer.batches(64, shuffle=False))
+
+
 def test_a_killed_creator_of_a_mapped_ring_loses_no_step_that_was_added(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     tell = os.open(tmp_path / "last", os.O_RDWR | os.O_CREAT)

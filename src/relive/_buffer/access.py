@@ -92,6 +92,10 @@ class Access(Protocol):
         """See the ring as it is now."""
         ...
 
+    def mend(self) -> None:
+        """Put lanes right whose writer was killed in the middle of a call."""
+        ...
+
     def overtaken(self, ids: Int64) -> Bool | None:
         """Which of the items that were copied since the last look were overwritten meanwhile; None: none."""
         ...
@@ -179,6 +183,8 @@ class Alone:
     def look(self) -> None: ...
 
     def take_in(self) -> None: ...
+
+    def mend(self) -> None: ...
 
     def overtaken(self, ids: Int64) -> Bool | None:
         return None

@@ -29,6 +29,7 @@ def stored(core: Core) -> int:
     """`len(buffer)`."""
     if not core.lock.taken():
         with core.lock.reentrant:
+            core.access.mend()
             core.access.take_in()
     return core.ring.stored
 
@@ -38,6 +39,7 @@ def stats(core: Core) -> Stats:
     nested = core.lock.taken()
     with core.lock.reentrant:
         if not nested:
+            core.access.mend()
             core.index.refresh()
         tally = core.tally
         counts = {"nbytes": core.nbytes, **tally.counts(), "slow_adds": core.slow_adds}

@@ -11,7 +11,7 @@ import numpy as np
 from .._base import forks
 from .._base.arrays import Locks
 from .._base.types import Bytes, Int64
-from .._ring.lanes import LOADED
+from .._ring.lanes import BEGUN, ENDED, GROUP, LOADED
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 
@@ -68,6 +68,20 @@ class Claims:
         taken = [lane for lane in range(self.ring.lanes) if not self._written(lane) and self._take(lane)]
         self._begin(taken)
         return np.array(taken, np.int64)
+
+    def mend(self) -> None:
+        """Put lanes right whose writer was killed in the middle of a call; their next writer would do it, too."""
+        touched = self.ring.touched
+        if touched is None or np.array_equal(touched[BEGUN], touched[ENDED]):
+            return
+        open_ = np.repeat(touched[BEGUN] != touched[ENDED], GROUP)[: self.ring.lanes]
+        for lane in np.flatnonzero(open_ & (self._owners != 0) & (self.allowed == 0)).tolist():
+            if lane in self._mine and self._locks.take(lane + 1):
+                self._owners[lane] = 0  # whoever wants the lane meanwhile waits
+                try:
+                    self.ring.recover(np.array([lane]))
+                finally:
+                    self._locks.drop(lane + 1)
 
     def confine(self, lanes: Int64) -> None:
         """Claim no other lanes than these."""

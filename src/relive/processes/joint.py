@@ -239,6 +239,10 @@ class Joint:
         if self._view is not None:
             self._view.take_in()
 
+    def mend(self) -> None:
+        """As in `Access`."""
+        self.claims.mend()
+
     def look(self) -> None:
         """As in `Access`."""
         self.take_in()
