@@ -421,8 +421,9 @@ class ReplayBuffer:
             StaleId: An id was never issued. Nothing has changed.
             ArgumentError: A field is not writable, or not kept at one of the steps. Nothing has changed.
             SchemaError: Values of another shape or dtype. Nothing has changed.
-            ReliveError: This process did not make the buffer; or it was stopped for so long that another one overwrote
-                a step meanwhile.
+            ReliveError: This process did not make the buffer. Or writers of other processes overwrote more than 64
+                steps of a lane, or a quarter of a shorter one, between the last look and the write: then the values are
+                written, and those of overwritten steps may stand in steps that took their rows.
 
         Batches that wait in a `prefetch` keep the values that they were drawn with.
 

@@ -90,3 +90,30 @@ def test_a_sampler_without_a_law_for_new_items_raises(monkeypatch: pytest.Monkey
     raising = pytest.raises(ReliveError, match="Writers overwrote items of")
     with outrun(monkeypatch, relive.Uniform(replacement=False), 10**9) as buffer, raising:
         buffer.sample(LANES * newest(buffer) + 1)  # more than there are
+
+
+@pytest.mark.parametrize("scale", ["batch", "buffer", "none"])
+def test_items_that_were_copied_in_time_stay(monkeypatch: pytest.MonkeyPatch, scale: str) -> None:
+    """Of short lanes some items are overtaken at each try: those alone are drawn again, so the draw ends."""
+    rng, sampler = np.random.default_rng(7), relive.Prioritized(alpha=0.5, beta=0.5, weights=scale)
+    with outrun(monkeypatch, sampler, 3) as buffer:
+        all_at_first, calls = joint.Joint.overtaken, []
+
+        def some(self: Any, ids: np.ndarray) -> Any:
+            calls.append(len(ids))
+            bad = all_at_first(self, ids)
+            late = rng.random(len(ids)) < 0.3
+            return bad if bad is not None and bad.all() else late if late.any() else bad
+
+        monkeypatch.setattr(joint.Joint, "overtaken", some)
+        monkeypatch.setattr(joint, "_ATTEMPTS", 60)
+        batch, first = buffer.sample(40_000), 2 * STEPS - newest(buffer)
+        assert calls[:5] == [40_000] * 5, "from the newest rows the whole batch"
+        assert sorted(calls[5:], reverse=True) == calls[5:], "then what is missing of it"
+        steps = batch.obs.astype(int)
+        counts = np.bincount((steps - first) * LANES + batch.ids % LANES, minlength=newest(buffer) * LANES)
+        expected = np.repeat(np.array([1.0, 3**0.5])[np.arange(first, 2 * STEPS) % 2], LANES)
+        assert chi_square_p(counts, expected / expected.sum()) > P_MIN
+        weights = np.where(steps % 2, 3**-0.25, 1.0)
+        np.testing.assert_allclose(batch.weights / batch.weights.max(), weights, rtol=1e-6)
+        np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)

@@ -56,22 +56,24 @@ def put(core: Core, which: Int64, values: list[Value]) -> int:
         if rows.min(initial=0) < 0:
             written = rows >= 0
             _check_issued(core, which, written)
-            which, rows = which[written], rows[written]
-            values = [value._replace(values=value.values[written]) for value in values]
+            which, rows, values = which[written], rows[written], _of(values, written)
+        places = [rows if every is None else _kept(core, which, number, every) for number, every, _ in values]
+        # Looked at again behind all that takes long: what is written late reaches the step that took the row.
+        while not core.access.alone and (soon := _soon_overwritten(core, which)).any():
+            which, values, places = which[~soon], _of(values, ~soon), [each[~soon] for each in places]
         jobs = [
-            partial(
-                setitem,
-                items_of(core.ring.columns[number], 1),
-                rows if every is None else _kept(core, which, number, every),
-                items_of(array, 1),
-            )
-            for number, every, array in values
+            partial(setitem, items_of(core.ring.columns[value.number], 1), each, items_of(value.values, 1))
+            for value, each in zip(values, places, strict=True)
         ]
         # One call into C, which no signal handler can interrupt: all fields are written, or none.
         deque(map(call, jobs), maxlen=0)
         core.tally.written += len(which)
         _check_still_there(core, which)
         return len(which)
+
+
+def _of(values: list[Value], some: Bool) -> list[Value]:
+    return [value._replace(values=value.values[some]) for value in values]
 
 
 def parsed(schema: Schema, lead: tuple[int, ...], fields: Mapping[str, Any]) -> list[Value]:

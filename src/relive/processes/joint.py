@@ -186,7 +186,7 @@ class Joint:
         fields = core.expander.expand(draw.slots, rng)
         bad = self.overtaken(fields["ids"])
         weights, scale = draw.weights, _least(draw)  # what the weights are divided by
-        attempts, since = 0, time.monotonic()
+        attempts, since, from_newest = 0, time.monotonic(), False
         while bad is not None:
             attempts += 1
             if attempts > _ATTEMPTS or time.monotonic() - since > _LONGEST:
@@ -195,18 +195,17 @@ class Joint:
                 raise ReliveError(event(what, "ReplayBuffer.sample", remedy))
             if not replacement:
                 bad[:] = True
-            newest = self._newest(core, n, draw) if attempts > _PATIENCE else None
-            if newest is not None:
-                self._counts[REDRAWN] += n
-                draw, fields = newest, core.expander.expand(newest.slots, rng)
-                weights, bad = newest.weights, self.overtaken(fields["ids"])
-                scale = None
-                continue
             missing = int(np.count_nonzero(bad))
-            if core.refresh() < (1 if replacement else min(n, missing)):
-                continue  # rows are gone, and others not ready yet
+            again = None
+            if n and attempts > _PATIENCE:
+                again = self._newest(core, missing if from_newest else n, draw)
+            if again is not None and not from_newest:  # the whole batch is of one law
+                from_newest, missing, scale, bad = True, n, _least(again), np.ones(n, bool)
+            if again is None:
+                if core.refresh() < (1 if replacement else min(n, missing)):
+                    continue  # rows are gone, and others not ready yet
+                again = choose(missing)
             self._counts[REDRAWN] += missing
-            again = choose(missing)
             copies = core.expander.expand(again.slots, rng)
             if replacement:
                 weights = _merged(weights, bad, again, scale)
@@ -222,7 +221,7 @@ class Joint:
     def _newest(self, core: Core, n: int, draw: Draw) -> Draw | None:
         """`n` items of the newest rows, instead of those of `draw`; None: there are too few, or no law says which."""
         masses_of = core.index.masses_of
-        if masses_of is None or not n:
+        if masses_of is None:
             return None
         with importing:
             from ._margin import draw_newest
