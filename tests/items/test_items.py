@@ -163,7 +163,7 @@ ITEMS = {
     ),
     "stacks with discounts": (relive.Transitions(n_step=2), "discounted stacks", None, None),
     "sequences with discounts": (
-        relive.Sequences(4, burn_in=2, gamma=0.9), "discounted", SequencesModel(6, 1, 0.9), None,
+        relive.Sequences(4, burn_in=2, gamma=0.9), "discounted", SequencesModel(6, 1, 0.9, burn_in=2), None,
     ),
     "n-step sequences with discounts": (
         relive.Sequences(3, n_step=3, gamma=0.9, starts=2, time_major=True), "discounted state",
