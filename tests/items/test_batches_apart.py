@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from back_ends import HAS_NATIVE
+from local import local_shards
 from needs import needs
 
 import relive
@@ -208,3 +210,55 @@ def test_a_device_moves_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
     of_plans = [(name, array.nbytes) for name, array in arrays(batch).items() if name.startswith("all_")]
     assert sorted(shape[0] for shape in moved if shape[0] > 3) == sorted(nbytes for _, nbytes in of_plans)
     assert tensors.obs.body.is_contiguous()
+
+
+def memory_of(array: Any) -> tuple[int, int]:
+    """Where a tensor's or an array's memory begins and ends."""
+    if hasattr(array, "untyped_storage"):
+        begin = array.untyped_storage().data_ptr()
+        return begin, begin + array.untyped_storage().nbytes()
+    return np.lib.array_utils.byte_bounds(array)
+
+
+def assert_no_memory_is_shared(batch: Any) -> None:
+    found = [(memory_of(array), name) for name, array in arrays(batch).items() if np.asarray(array).size]
+    for ((_, end), one), ((begin, _), other) in itertools.pairwise(sorted(found)):
+        assert end <= begin, f"{one} and {other}"
+
+
+@pytest.mark.parametrize("item", ["transitions", "sequences", "n-step sequences"])
+@pytest.mark.parametrize("schema", ["plain", "stacked", "kept"])
+def test_device(item: str, schema: str) -> None:
+    torch = needs("torch")
+    if (item, schema) == ("transitions", "kept"):
+        pytest.skip("states are of sequences")
+    host = filled(ITEMS[item][0], SCHEMAS[schema])
+    buffer = relive.DeviceBuffer.of(host, device=torch.device("cpu"))
+    assert_no_memory_is_shared(buffer.sample(9))
+    assert_no_memory_is_shared(buffer.host().sample(9).torch())
+    assert_no_memory_is_shared(relive.Mixture(buffer, host, share=0.5).sample(8))
+
+
+@pytest.mark.parametrize("item", [relive.Transitions(), *(ITEMS[name][0] for name in ("sequences", "burnt in"))])
+def test_shards(item: Any) -> None:
+    """As one buffer's: what shows the same steps is read-only."""
+    shards, _ = local_shards(SCHEMAS["plain"], 200, num_envs=2, shards=2, item=item)
+    alone = filled(item, SCHEMAS["plain"])
+    with shards:
+        with shards.writer() as writer:
+            for t in range(40):
+                step = {name: values(tree, (2,), np.random.default_rng(t)) for name, tree in PLAIN.items()}
+                ends = {"reward": [t, t], "terminated": [t % 5 == 4] * 2, "truncated": [False] * 2}
+                obs = {"obs": seen(PLAIN["obs"], t), "next_obs": seen(PLAIN["obs"], t + 1)}
+                writer.add(**{**step, **ends, **obs})
+        batch = shards.sample(12)
+        ours, theirs = (
+            {name for name, array in arrays(each).items() if array.flags.writeable}
+            for each in (batch, alone.sample(12))
+        )
+        assert ours == theirs
+        right = {name: array.copy() for name, array in arrays(batch).items()}
+        for name in sorted(ours):
+            spoil(arrays(batch)[name])
+            right[name] = arrays(batch)[name].copy()
+            assert all(array.tobytes() == right[other].tobytes() for other, array in arrays(batch).items()), name

@@ -109,7 +109,7 @@ class Sequences(Frozen, Item):
         return self.burn_in + self.length
 
     @property
-    def back(self) -> int:
+    def _back(self) -> int:
         """Steps in front of an anchor, at most."""
         return 0 if self.across_episodes else self.burn_in
 
@@ -130,8 +130,8 @@ class Sequences(Frozen, Item):
     def window(self, schema: Schema) -> Window:
         """Every `starts`-th step; its burn-in, the step before that, and older frames are needed, too."""
         return Window(
-            span=self.steps - self.back + self.n_step - 1,
-            lookback=self.back + max(lookback_of(schema), 1),
+            span=self.steps - self._back + self.n_step - 1,
+            lookback=self._back + max(lookback_of(schema), 1),
             starts=self.starts,
             across=self.across_episodes,
         )
@@ -139,7 +139,7 @@ class Sequences(Frozen, Item):
     def check(self, schema: Schema, steps: int) -> None:
         """Refuse what a lane cannot hold, integer rewards, and starts where a field is not kept."""
         window = self.window(schema)
-        parts = f" ({self.steps} + {self.n_step - 1} steps, and {window.lookback - self.back} before them)"
+        parts = f" ({self.steps} + {self.n_step - 1} steps, and {window.lookback - self._back} before them)"
         check_steps(window.span + window.lookback, steps, parts, "Sequences(length)")
         check_reward(schema, self.n_step)
         if self._lists(schema) and "step_ids" in schema.tree:
@@ -147,7 +147,7 @@ class Sequences(Frozen, Item):
             raise ArgumentError(message(wanted, got, "Sequences(step_ids)", "give the field another name"))
         for column in schema.columns:
             every = column.field.every or 1
-            for name, value in (("starts", self.starts), ("burn_in", self.back)):
+            for name, value in (("starts", self.starts), ("burn_in", self._back)):
                 if value % every:
                     wanted = f"`{name}` to be a multiple of {every}, the steps at which `{column.path}` is kept"
                     remedy = f"say `Sequences({name}={every})`, so that no item starts without its state"
@@ -198,7 +198,7 @@ class _Sequences(Compiled):
                 self._gammas,
                 [Kept(column.keys, array, every) for column, array, every in states],
                 item.step_ids,
-                item.back,
+                item._back,
                 self._tells_first,
             )
 
@@ -222,7 +222,7 @@ class _Sequences(Compiled):
         outs = self._outputs.of(len(slots) * positions)
         kernel = self._ring.kernel
         plan, copies = self._gather.unroll(
-            kernel, slots, item.steps, self._discounts, item.time_major, listed, outs, item.back
+            kernel, slots, item.steps, self._discounts, item.time_major, listed, outs, item._back
         )
         if item.time_major:
             plan = _time_first(plan, positions)
@@ -230,7 +230,7 @@ class _Sequences(Compiled):
         shaped = [array.reshape(*axes, *array.shape[1:]) for array in copies]
         plain = len(self._plain_parts)
         found = self._observations(shaped[:plain], plan) + self._between(shaped[plain:], plan)
-        back = item.back - plan.lead
+        back = item._back - plan.lead
         for every, states in self._states:
             found += states.of(self._ring.state_rows(plan.ids - back * self._ring.lanes, every))
             for _, state in found[-1:]:
@@ -257,7 +257,7 @@ class _Sequences(Compiled):
             blocks, _, block = ring.marks.shape
             rows = (memory - first // ring.lanes) % (blocks * block)
         else:
-            rows = np.arange(-item.back, length - item.back).reshape((-1, 1) if item.time_major else (1, -1))
+            rows = np.arange(-item._back, length - item._back).reshape((-1, 1) if item.time_major else (1, -1))
         return np.where(plan.mask, first + rows * ring.lanes, -1)
 
     def _observations(self, plain: list[Array], plan: Unrolled) -> list[Found]:
