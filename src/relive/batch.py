@@ -180,7 +180,7 @@ def _tensor(value: Any) -> Any:
     return sys.modules["torch"].from_numpy(value)
 
 
-_COPIES = Arena(16, 256 << 20)  # a fresh page costs more than the copy into it
+_COPIES = Arena(16, 64 << 20)  # a fresh page costs more than the copy into it
 
 
 class _Moving:
