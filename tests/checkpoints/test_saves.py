@@ -213,7 +213,7 @@ def test_it_is_refused(name: str, tmp_path: Path) -> None:
 
 def test_a_generator_that_is_not_numpys_is_refused(tmp_path: Path) -> None:
     buffer = make()
-    buffer.rng = object()
+    buffer.rng = np.random.RandomState(0)  # type: ignore[assignment]
     with pytest.raises(ArgumentError, match="a generator of NumPy's"):
         buffer.save(tmp_path)
     assert not files(tmp_path)

@@ -90,6 +90,7 @@ def test_the_action_that_was_given_is_stored(lanes: int | None, kind: str, extra
         np.testing.assert_array_equal(stored.reshape(leaf.shape), leaf)
 
 
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\)")  # where another test has loaded JAX
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=str)
 @pytest.mark.parametrize("kind", ["shared memory", "pipes", "one process"])
 def test_a_reset_right_behind_an_end_joins_no_episodes(kind: str, mode: AutoresetMode) -> None:
