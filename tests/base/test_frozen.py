@@ -103,7 +103,7 @@ def test_choices_can_be_changed_and_extended_as_dataclasses():
     sampler = relive.Prioritized(beta=relive.Anneal(0.4, 1.0, over=3))
     assert dataclasses.replace(sampler, alpha=0.5) == relive.Prioritized(alpha=0.5, beta=sampler.beta)
     assert dataclasses.asdict(sampler)["beta"] == {"start": 0.4, "end": 1.0, "over": 3}
-    assert repr(Users(alpha=0.5)).endswith("initial=1.0, extra=3)")
+    assert repr(Users(alpha=0.5)).endswith("newest='largest', extra=3)")
     assert "extra" in inspect.signature(Users).parameters
     with pytest.raises(relive.ArgumentError, match="alpha"):
         Users(alpha=-1)
