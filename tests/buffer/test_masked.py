@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from back_ends import HAS_NATIVE
 from local import local_shards
 
 import relive
@@ -143,7 +142,7 @@ def test_other_samplers(sampler: Any, kernels: str) -> None:
     assert buffer.priorities(IDS).tolist() == before
 
 
-@pytest.mark.skipif(not HAS_NATIVE, reason="processes need the native kernels")
+@pytest.mark.skipif(not _kernels.is_native(), reason="processes need the native kernels")
 @pytest.mark.parametrize("storage", ["shared", "mapped"])
 def test_other_processes(storage: str, tmp_path: Path) -> None:
     """Calls of a buffer that others open, of a writer, and of a reader."""
