@@ -280,7 +280,7 @@ class R2D2:
         state = t.state if c.state == "stored" else torch.zeros((rows, 2, c.lstm_size), device=device)
         last = t.all_prev_action.long().sub(self.spaces.first).clamp(0, self.spaces.actions - 1)
         # Padding would change the memory before the first step.
-        inputs = [_moved(part, lead) for part in (t.all_obs.flatten(2).float(), last, t.all_prev_reward)]
+        inputs = [_moved(part, lead) for part in (t.all_obs.reshape(*last.shape, -1).float(), last, t.all_prev_reward)]
         values = _moved(self._unroll(inputs, state, first), -lead)
         with torch.no_grad():
             others = _moved(self.target(*inputs, state)[0], -lead)
