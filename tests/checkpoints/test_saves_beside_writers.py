@@ -101,7 +101,7 @@ def test_an_autosave_completes(rows: int, tmp_path: Path) -> None:
                 saved = relive.load(tmp_path / "saves", storage=relive.Ram())
                 check(saved)
                 numbers.add(saved.stats().added)
-            assert len(numbers) == 8, "each has more than the one before"
+            assert len(numbers) > 1, "later ones have more, unless nothing else got a turn meanwhile"
             began = buffer.lane_steps()
             eventually(lambda: (buffer.lane_steps() > began).all())
         assert saving.stats().errors == 0
