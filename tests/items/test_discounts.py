@@ -118,6 +118,8 @@ def test_a_field_of_another_kind_is_refused(field: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
 def test_any_float_will_do(dtype: str) -> None:
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
     schema = relive.Schema(obs=F(), action=F(), discount=F((), dtype))
     buffer = relive.ReplayBuffer(schema, 40, item=relive.Transitions(n_step=2, gamma=0.5), seed=0)
     buffer.extend(**steps([1.0, 0.5, 0.25, 0.125]))
