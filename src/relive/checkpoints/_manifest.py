@@ -112,9 +112,15 @@ def number_of(name: str) -> int | None:
 
 
 def numbers(folder: Folder) -> list[int]:
-    """The numbers of the complete saves of a directory, the newest first."""
-    found = ((number_of(name), name) for name in folder.sizes())
-    return sorted((n for n, name in found if n is not None and name == manifest_name(n)), reverse=True)
+    """List the numbers of the complete saves of a directory, the newest first."""
+    names = folder.sizes().keys()
+    while True:
+        ours = {name: n for name in names if (n := number_of(name)) is not None}
+        found = sorted((n for name, n in ours.items() if name == manifest_name(n)), reverse=True)
+        before = names
+        # A listing that is made while one save takes the place of another may have neither.
+        if found or not ours or (names := folder.sizes().keys()) == before:
+            return found
 
 
 def read(folder: Folder, number: int) -> Manifest:
