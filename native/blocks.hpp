@@ -49,8 +49,15 @@ private:
 
     struct Release {
         size_t bytes;
-        void operator()(char* block) const { ::operator delete(block, start(bytes)); }
-        static std::align_val_t start(size_t bytes) { return std::align_val_t(bytes < HUGE_PAGE ? PAGE : HUGE_PAGE); }
+        void operator()(char* block) const {
+#if defined(__linux__)
+            if (bytes >= HUGE_PAGE) {
+                munmap(block, bytes);
+                return;
+            }
+#endif
+            ::operator delete(block, std::align_val_t(PAGE));
+        }
     };
     using Block = std::unique_ptr<char, Release>;
     struct Lease {
@@ -96,14 +103,29 @@ private:
             }
         }
         const size_t size = (bytes + PAGE - 1) / PAGE * PAGE;
-        Block made(static_cast<char*>(::operator new(size, Release::start(size))), {size});
-#if defined(__linux__)
-        if (size >= HUGE_PAGE) madvise(made.get(), size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-#endif
+        Block made(allocated(size), {size});
         std::unique_lock held(mutex_);
         count(size);
         release_old(held);
         return made;
+    }
+
+    // Large ones come from the system itself: what is given back goes there, and not into a heap that others hold.
+    static char* allocated(size_t size) {
+#if defined(__linux__)
+        if (size >= HUGE_PAGE) {
+            void* const found =
+                mmap(nullptr, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (found == MAP_FAILED) throw std::bad_alloc();
+            char* const whole = static_cast<char*>(found);
+            const size_t before = (HUGE_PAGE - reinterpret_cast<uintptr_t>(whole) % HUGE_PAGE) % HUGE_PAGE;
+            if (before) munmap(whole, before);
+            munmap(whole + before + size, HUGE_PAGE - before);
+            madvise(whole + before, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+            return whole + before;
+        }
+#endif
+        return static_cast<char*>(::operator new(size, std::align_val_t(PAGE)));
     }
 
     void give(Block block) {
