@@ -167,7 +167,7 @@ _METHODS = frozenset(dir(Batch))  # fields of these names are reached by key
 
 
 def _tensor(value: Any) -> Any:
-    """The tensor of an array, which shares its memory; a copy of a read-only one, since no tensor is read-only."""
+    """Make a tensor that shares an array's memory; a copy of a read-only one, since no tensor is read-only."""
     if type(value) is not ndarray:  # texts
         return value
     if not value.flags.writeable:

@@ -310,7 +310,7 @@ class Recorder:
 
     @property
     def _into(self) -> Any:
-        """What steps are given to."""
+        """Receiver of steps: the buffer, or what holds them."""
         return self.buffer if self._held is None else self._held
 
     def _require(self, extras: dict[str, Any]) -> None:
@@ -460,7 +460,7 @@ def _num_envs(env: Any) -> int | None:
 
 
 def _resets_again(env: Any) -> bool:
-    """Whether lanes that ended are reset by the next step even where `reset` came in between.
+    """Tell if the next step resets lanes that ended even where `reset` came in between.
 
     Gymnasium's workers forget that they are to reset only where they share memory.
     """

@@ -284,7 +284,7 @@ def _notice(names: list[str], at: str) -> None:
 
 
 def _fields(steps: Mapping[str, Any], float_dtype: Any) -> dict[str, Any]:
-    """Fields for arrays `[N, ...]`: floats as `float_dtype` says, rewards at least float32."""
+    """Make fields for arrays `[N, ...]`: floats as `float_dtype` says, rewards at least float32."""
     stored = None if float_dtype is None else floating(float_dtype)
 
     def field(values: Array) -> Field:

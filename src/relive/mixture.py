@@ -120,7 +120,7 @@ class Mixture:
         return self._joined([buffer.sample(rows.stop - rows.start) for buffer, rows in self._parts(n)])
 
     def can_sample(self, num_chunks: int, /) -> bool:
-        """Whether all buffers have what `sample(num_chunks)` would draw from them."""
+        """Tell if `sample(num_chunks)` would find enough in all buffers."""
         try:
             n = check.integer(num_chunks, "Mixture.can_sample(num_chunks)", minimum=1)
         except ArgumentError:
@@ -164,7 +164,7 @@ class Mixture:
         return Prefetched(draw, ahead, handed_out=source.handed_out, dropped=source.dropped, at=at)
 
     def stats(self) -> tuple[Any, ...]:
-        """The statistics of each buffer, as its own `stats` or `get_stats` returns them; None for one without."""
+        """Return the statistics of each buffer, by its own `stats` or `get_stats`; None for one without."""
         found = (getattr(buffer, "stats", getattr(buffer, "get_stats", None)) for buffer in self.buffers)
         return tuple(stats() if callable(stats) else None for stats in found)
 
@@ -203,13 +203,13 @@ class Mixture:
         return None if None in applied else sum(map(int, applied))
 
     def _parts(self, n: int) -> list[tuple[Any, slice]]:
-        """The buffers that have some of `n` rows, and which."""
+        """List the buffers that have some of `n` rows, with their slices."""
         ends = [-(-n * over // under) for over, under in self._ends]
         parts = zip(self.buffers, [0, *ends], [*ends, n], strict=True)
         return [(buffer, slice(begin, end)) for buffer, begin, end in parts if begin < end]
 
     def _joined(self, batches: list[Batch]) -> Batch:
-        """One batch of those of the parts."""
+        """Join the batches of the parts."""
         for batch in batches:
             if type(batch) is not Batch and not isinstance(batch, Mapping):
                 wanted, got = "buffers whose batches are mappings of names to arrays", f"`{type(batch).__name__}`"
@@ -252,14 +252,14 @@ class Mixture:
 
 
 def generators(source: Sampled) -> list[object]:
-    """The generators of a source's draws."""
+    """List the generators of a source's draws."""
     if isinstance(source, Mixture):
         return [rng for buffer in source.buffers for rng in generators(buffer)]
     return [getattr(source, "rng", source)]
 
 
 def _shares(count: int, share: object, shares: object) -> list[Fraction]:
-    """The shares of `count` buffers as fractions, whose sum is 1."""
+    """Check the shares of `count` buffers, and return them as fractions, whose sum is 1."""
     second = _fraction(share, "Mixture(share)")
     if second != Fraction(1, 2) and (shares is not None or count != 2):
         got = "`shares=`, too" if shares is not None else f"{count} buffers"
@@ -285,7 +285,7 @@ def _fraction(value: Any, at: str) -> Fraction:
 
 
 def _single(buffer: object) -> frozenset[str] | None:
-    """Paths of the fields that have no time axis, where time is the first axis of all others; None where it is not."""
+    """List the paths of fields without a time axis, where time is the first axis of all others; else None."""
     if isinstance(buffer, Mixture):
         return buffer._single
     if not getattr(getattr(buffer, "item", None), "time_major", False):
@@ -298,7 +298,7 @@ def _single(buffer: object) -> frozenset[str] | None:
 
 
 def _can_sample(buffer: Any, n: int) -> bool:
-    """Whether one buffer can be drawn from; of trajectories, whether there are any."""
+    """Tell if one buffer can be sampled; of trajectories, if there are any."""
     able = getattr(buffer, "can_sample", None)
     if callable(able):
         return bool(able(n))
@@ -306,7 +306,7 @@ def _can_sample(buffer: Any, n: int) -> bool:
 
 
 def _prioritizes(buffer: Any) -> bool:
-    """Whether a buffer has priorities: it takes them, and its sampler, where it has one, draws by them."""
+    """Tell if a buffer has priorities: it takes them, and its sampler, where it has one, draws by them."""
     if not callable(getattr(buffer, "update_priorities", None)):
         return False
     return bool(getattr(getattr(buffer, "sampler", None), "prioritizes", True))
@@ -346,7 +346,7 @@ def _joined(
 
 
 def _alike(one: Any, other: Any, axis: int) -> bool:
-    """Whether two arrays, or tensors, differ at most in the length of an axis."""
+    """Tell if two arrays, or tensors, differ at most in the length of an axis."""
     if type(one) is not type(other) or one.dtype != other.dtype:
         return False
     return _item_shape(one, axis) == _item_shape(other, axis)

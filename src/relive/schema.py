@@ -209,7 +209,7 @@ def _checked_tree(value: Any, at: str) -> Tree:
 
 
 def _is_number(tree: Tree) -> bool:
-    """Whether a field has one floating number."""
+    """Tell if a field has one floating number."""
     return isinstance(tree, Field) and not tree.shape and kind_of(tree.dtype) == "f" and not tree.writable
 
 

@@ -69,22 +69,22 @@ class Copy(np.ndarray[Any, Any]):
             super().__setitem__(key, value)
 
     def fill(self, value: Any) -> None:
-        """Refused, as every assignment to a copy."""
+        """Refuse it, as every assignment to a copy."""
         self._check()
         super().fill(value)
 
     def put(self, *arguments: Any, **choices: Any) -> None:
-        """Refused, likewise."""
+        """Refuse it, likewise."""
         self._check()
         super().put(*arguments, **choices)
 
     def sort(self, *arguments: Any, **choices: Any) -> None:
-        """Refused, likewise."""
+        """Refuse it, likewise."""
         self._check()
         super().sort(*arguments, **choices)
 
     def partition(self, *arguments: Any, **choices: Any) -> None:
-        """Refused, likewise."""
+        """Refuse it, likewise."""
         self._check()
         super().partition(*arguments, **choices)
 

@@ -119,7 +119,7 @@ class Held:
         return np.concatenate(added)
 
     def _given(self, values: list[Array]) -> dict[str, Any]:
-        """Steps `[T, ...]` of one lane as arguments of `extend`, with the frames of stacks where callers have them."""
+        """Turn steps `[T, ...]` of one lane into arguments of `extend`, with the frames of stacks as callers have them."""
         schema = self._buffer.schema
         observed = [Column(("next_obs", *c.keys[1:]), c.field) for c in schema.columns[: schema.num_obs]]
         given: dict[str, Any] = {"terminated": values[-2][None], "truncated": values[-1][None]}
@@ -133,7 +133,7 @@ class Held:
         return nested(found) | given
 
     def _runs(self, first: int, count: int, priority: Float64, anew: Bool) -> list[tuple[int, int]]:
-        """The steps that one call may add: of one stream, all with a priority or none, few where a limiter counts."""
+        """Split steps into runs for one call each: of one stream, all with a priority or none, few under a limiter."""
         given, begins = np.isnan(priority[first:count]), anew[first:count]
         changes = np.flatnonzero((given[1:] != given[:-1]) | begins[1:]) + 1 + first
         ends = [*changes.tolist(), count]
@@ -145,6 +145,6 @@ class Held:
         ]
 
     def _named(self, which: Bool) -> Int64:
-        """What the buffer calls these lanes: a writer's are any of its buffer's."""
+        """Return the buffer's numbers of these lanes; a writer has any of them."""
         theirs = getattr(self._buffer, "env_ids", None)
         return np.asarray(self._lanes if theirs is None else theirs)[which]

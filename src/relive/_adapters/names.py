@@ -29,7 +29,7 @@ _REMEDIES = {
 
 
 def role_of(name: str, numbered: bool = False) -> str | None:
-    """The role that an array of this name seems to have, `"end"`, `"reward"` or `"successor"`; None: another one.
+    """Guess the role of an array by its name: `"end"`, `"reward"` or `"successor"`; None: another one.
 
     Args:
         name: The name; nested names are separated by slashes or dots.
@@ -54,7 +54,7 @@ def remedy_for(name: str, role: str) -> str:
 
 
 def unused(data: Mapping[str, Any], used: Collection[str], above: str = "") -> Iterator[str]:
-    """Paths of arrays, separated by slashes, that are none of those in `used`; what is known to be no step is left."""
+    """Yield the paths of arrays, separated by slashes, that are not in `used`, except for known metadata."""
     for name, value in data.items():
         path = f"{above}{name}"
         if path in used or path.partition("/")[0] in ("metadata", "episode_metadata"):

@@ -134,7 +134,7 @@ def _episode(episode: Any, names: Names, extras: Sequence[str], at: str) -> Colu
 
 
 def _found(data: Mapping[str, Any], names: Names, at: str, flat: bool = False) -> dict[str, str | None]:
-    """The name of each field in `data`; one that the caller gave has to be there."""
+    """Find the name of each field in `data`; one that the caller gave has to be there."""
     found: dict[str, str | None] = {}
     for field, wanted in names.items():
         default = wanted == _ARGUMENTS[field] or (field == "next_obs" and wanted is None)
@@ -149,7 +149,7 @@ def _found(data: Mapping[str, Any], names: Names, at: str, flat: bool = False) -
 
 
 def _left_out(data: Mapping[str, Any], used: set[Any], at: str, flat: bool = False) -> tuple[str, ...]:
-    """The names of arrays that nothing takes.
+    """List the names of unused arrays.
 
     Raises:
         SchemaError: One has the name of an end, a successor or a reward.
@@ -181,12 +181,12 @@ def _agree(says: Mapping[str, Array], terminated: Bool, count: int, at: str) -> 
 
 
 def _first(value: Any, count: int) -> Any:
-    """All entries but the last, where there is one more than steps."""
+    """Drop the last entry where there is one more than steps."""
     return mapped(lambda array: array[:count] if len(array) == count + 1 else array, value)
 
 
 def _known_last(next_obs: Any, after: Any, name: str, at: str) -> Any:
-    """Next observations, of which the last has to be the final observation that the observations have, too."""
+    """Return next observations, after a check that the last one equals the final observation."""
     for one, other in zip(leaves(next_obs), leaves(after), strict=True):
         if not np.array_equal(one[-1:], other[-1:], equal_nan=kind_of(one.dtype) in "fc"):
             wanted = f"`{name}` whose last entry is the final observation"
@@ -206,7 +206,7 @@ def _ends(episode: Mapping[str, Any], name: str | None, count: int, at: str) -> 
 
 
 def infos_of(infos: Mapping[str, Any], names: Sequence[str], count: int, at: str) -> dict[str, Any]:
-    """Infos of Minari's as further arrays: of `count + 1` entries the first is of the reset.
+    """Return Minari's infos as further arrays: of `count + 1` entries the first is of the reset.
 
     Raises:
         SchemaError: A name is missing, or an array does not have one entry per step.
@@ -219,7 +219,7 @@ def infos_of(infos: Mapping[str, Any], names: Sequence[str], count: int, at: str
 
 
 def _extras(data: Mapping[str, Any], extras: Sequence[str], at: str = "$") -> dict[str, Any]:
-    """Further arrays; those whose names are paths are nested."""
+    """Return further arrays; those whose names are paths are nested."""
     return nested((tuple(re.split(r"[./]", name)), _tree(data, name, at)) for name in extras)
 
 
@@ -246,7 +246,7 @@ def _stacked(steps: list[Any], at: str) -> dict[str, Any]:
 
 
 def _value(data: Any, name: str) -> Any:
-    """What is under a name, which may be a path, separated by slashes; None if nothing is."""
+    """Look up a name, or a path separated by slashes; None if nothing is there."""
     if name in data:
         return data[name]
     first, _, rest = name.partition("/")
@@ -278,7 +278,7 @@ def _flat(data: Mapping[str, Any], name: str, at: str = "$") -> Array:
 
 
 def _flags(data: Mapping[str, Any], name: str, at: str = "$") -> Bool:
-    """Flags `[N]`, a new array."""
+    """Return flags `[N]`, a new array."""
     values = _flat(data, name, at)
     other = values[(values != 0) & (values != 1)]
     if len(other):

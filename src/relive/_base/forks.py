@@ -71,7 +71,7 @@ def halt(lock: CallLock, *, outer: bool = False) -> None:
 
 
 def inside() -> bool:
-    """Whether this thread was interrupted while it had one of the locks here, which other threads may need."""
+    """Tell if this thread was interrupted while it had one of the locks here, which other threads may need."""
     return any(lock._is_owned() for lock in (_list, _one, importing))  # type: ignore[attr-defined]
 
 

@@ -88,7 +88,7 @@ def copied(value: Any) -> Any:
 
 
 def apart(value: Any) -> Any:
-    """A nest of arrays, tensors and lists that no one else can write, and of what else was in it."""
+    """Copy a nest's arrays, tensors and lists, so that no one else can write them; other values stay."""
 
     def copy(leaf: Any) -> Any:
         if isinstance(leaf, list):

@@ -17,7 +17,7 @@ def valid(priorities: Array) -> Bool:
 
 
 def falling(values: Float64) -> Float64:
-    """The positive numbers in reverse order, exactly, and the way back; 0 stays, and infinity becomes 0."""
+    """Map positive numbers to the reverse order, exactly, and back; 0 stays, and infinity becomes 0."""
     return np.where(values > 0, (_INFINITE_BITS - np.asarray(values).view(np.int64)).view(np.float64), 0.0)
 
 

@@ -175,7 +175,7 @@ class Adding:
 
 
 def _checking(call: Callable[..., Int64]) -> Callable[..., Int64]:
-    """A native kernel's call, which knows dtypes and shapes, for steps whose discounts have limits, too."""
+    """Wrap a native kernel's call in a check of discounts, whose limits the kernel does not know."""
 
     def checked(*wrong: Any, **step: Any) -> Int64:
         check_discounts(step.get("discount"))
@@ -192,7 +192,7 @@ SHADOWED = ("add", "extend", "sample", "update_priorities")
 
 
 def shadows(buffer: object, name: str) -> bool:
-    """Whether a buffer has a call for one of these methods that `shadow` has put there, and no user."""
+    """Tell if a buffer's attribute for one of these methods comes from `shadow`, and not from a user."""
     wrapped = getattr(vars(buffer).get(name), "__wrapped__", None)
     return isinstance(wrapped, MethodType) and wrapped.__self__ == name
 

@@ -22,7 +22,7 @@ _AT = "ReplayBuffer.prefetch"
 
 
 class Ahead(Record):
-    """How a thread draws from one source ahead.
+    """A thread's draws from one source, ahead.
 
     Attributes:
         draw: Draws a batch, given a function that tells whether it is no longer needed.
@@ -45,7 +45,7 @@ def prefetched(
     transform: Change | None,
     sample: Callable[..., Batch] | None,
 ) -> Prefetched:
-    """`ReplayBuffer.prefetch`; `sample`: a subclass's own, which draws in its place."""
+    """Make the iterator of `ReplayBuffer.prefetch`; `sample`: a subclass's own, which draws in its place."""
     size = check.integer(batch_size, f"{_AT}(batch_size)", minimum=1)
     ahead = check.integer(depth, f"{_AT}(depth)", minimum=1)
     if size > core.most:

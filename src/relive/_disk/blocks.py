@@ -183,7 +183,7 @@ class Blocks:
         return _Stream(self, self._tensor)
 
     def lost(self, damage: Sequence[int]) -> Bool:
-        """Which entries are in a block that is not what was written, or that is no frame of its rows."""
+        """Mark the entries of blocks that are not as written, or are no frame of their rows."""
         stage: Bytes = self._reader.room(self._nbytes(0) if len(self._index) else 0)
         bad = [not self._unpacked(number, stage[: self._nbytes(number)]) for number in range(len(self._index))]
         return np.repeat(np.array(bad, bool), self._rows)[: self._tensor.shape[0]]
@@ -217,7 +217,7 @@ class Blocks:
         out[:] = 0
 
     def _unpacked(self, number: int, out: Bytes) -> bool:
-        """Whether a block is what was written, and has the rows that it should have; then they fill `out`."""
+        """Check a block, and fill `out` with its rows if it is as written and has all of them."""
         block = self._sound(number)
         return block is not None and self._decoded(block, out)
 

@@ -57,7 +57,7 @@ class Folder:
         forks.tell(self)
 
     def locked(self, name: str) -> bool:
-        """Whether an open folder, of this process or another one, has the lock of that name."""
+        """Tell if an open folder, of this process or another one, has the lock of that name."""
         try:
             fd = self._open(name, os.O_RDWR | AT_ONCE)
         except FileNotFoundError:

@@ -141,7 +141,7 @@ class TensorReader:
             yield from self._differing(begin, part)
 
     def room(self, nbytes: int) -> Array:
-        """So many bytes for what is read.
+        """Return a buffer of so many bytes to read into.
 
         Raises:
             StorageError: There is not so much memory.

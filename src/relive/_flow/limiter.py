@@ -88,7 +88,7 @@ class RateLimiter(Frozen):
 
 
 def _limits(given: Sequence[Any], rate: float, size: int) -> tuple[float, float]:
-    """The argument `error_buffer` as a pair: wide enough, and not above the balance at which draws begin."""
+    """Return the argument `error_buffer` as a pair: wide enough, and not above the balance at which draws begin."""
     if len(given) != 2:
         wanted = "a number, or the limits `(least, most)`"
         raise ArgumentError(message(wanted, f"`{given!r}`", _WIDTH))
@@ -104,14 +104,14 @@ def _limits(given: Sequence[Any], rate: float, size: int) -> tuple[float, float]
 
 
 def _steps_to(balance: float, rate: float) -> int:
-    """How many steps have a balance of at least this."""
+    """Count the steps to a balance of at least this."""
     from fractions import Fraction  # slow to load
 
     return math.ceil(Fraction(balance) / Fraction(rate))
 
 
 def as_it_waited(facts: dict[str, Any]) -> dict[str, Any]:
-    """The saved fields of a limiter, `min_size` being the step before which it let no draw pass.
+    """Return the saved fields of a limiter with the `min_size` at which it let the first draw pass.
 
     Earlier versions took limits above the balance at `min_size` steps.
     """

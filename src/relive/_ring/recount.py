@@ -285,7 +285,7 @@ def _begin_again(marks: Bytes, end: int, older: int, window: Window) -> None:
 
 
 def _until_first(marks: Bytes) -> int:
-    """How many marks come before one that begins a stream."""
+    """Count the marks before one that begins a stream."""
     first = np.flatnonzero(marks & FIRST)
     return int(first[0]) if len(first) else len(marks)
 

@@ -25,7 +25,7 @@ _ORDER = ("obs", "action", "reward", "next_obs", *FLAGS)
 
 
 class Schema(Protocol):
-    """What is asked of a `relive.Schema`, which is made of these fields."""
+    """The part of a `relive.Schema` that parsing a step needs."""
 
     @property
     def columns(self) -> Sequence[Column]: ...

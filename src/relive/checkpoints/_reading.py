@@ -103,7 +103,7 @@ class OpenSave:
         return Basis(self.manifest.token, self.lanes.head, tuple(part for part, _ in self.parts))
 
     def later(self) -> Iterator[str]:
-        """The tokens of saves that the directory had when this earlier one was opened."""
+        """Yield the tokens of later saves that the directory had when this one was opened."""
         numbers = map(_manifest.number_of, self._names)
         for number in {number for number in numbers if number is not None and number > self.manifest.number}:
             with suppress(StorageError):  # damaged, or of files without a manifest
@@ -232,7 +232,7 @@ class OpenSave:
         return [column for column in self.schema.columns if not column.field.writable]
 
     def entries_of(self, part: Part, reader: TensorReader, column: Column) -> Entries:
-        """What a file of steps has of a column.
+        """Return the entries of a column in a file of steps.
 
         Raises:
             CorruptionError: Another array than the schema says.
@@ -276,7 +276,7 @@ class OpenSave:
 
 
 def unread(reader: TensorReader, column: Column, lost: Bool) -> str:
-    """A text about the rows of a column that a file of steps has lost."""
+    """Compose the text about rows of a column that a file of steps has lost."""
     return f"{reader.at}: {lost.sum()} of {len(lost)} rows of `{name_of(column.keys)}` are not what was written"
 
 

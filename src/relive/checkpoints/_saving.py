@@ -161,7 +161,7 @@ class Saver:
 
     @property
     def taken(self) -> bool:
-        """Whether this thread is in the middle of a save."""
+        """True in a thread that is in the middle of a save."""
         return self._lock.taken()
 
     @property
@@ -257,7 +257,7 @@ def save(core: Core, path: str | os.PathLike[str], keep: int, wait: bool, verify
 
 
 def saver_of(tally: Tally) -> Saver:
-    """What saves a buffer."""
+    """Return the saver of a buffer; make it where there is none."""
     tally.saver = tally.saver or Saver(tally.identity)
     return tally.saver
 

@@ -53,7 +53,7 @@ def restore(core: Core, facts: Facts) -> None:
 
 
 def changes_of(core: Core) -> object:
-    """All that a save holds, but for what changes with it: another one after every call that changes a save.
+    """Return a value that differs after every call that changes the next save.
 
     The arrays of slots change with the counters and with updates, which are counted; the steps with the counters.
     """

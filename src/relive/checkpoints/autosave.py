@@ -39,7 +39,7 @@ class Saveable(Protocol):
         ...
 
     def _saver(self) -> Saver:
-        """What writes these saves."""
+        """Return the writer of these saves."""
         ...
 
     def _changes(self) -> object:
@@ -47,7 +47,7 @@ class Saveable(Protocol):
         ...
 
     def _inside(self) -> bool:
-        """Whether this thread is inside a call, so that no save can be waited for."""
+        """Tell if this thread is inside a call, so that no save can be waited for."""
         ...
 
 
@@ -177,7 +177,7 @@ class Autosave:
         return True
 
     def _dropped(self) -> None:
-        """The buffer was collected, by whatever this thread was doing: the thread writes the last save.
+        """Have the thread write the last save of a collected buffer, whatever this thread was doing.
 
         It is waited for, unless it may need what this thread has. Where that cannot be seen, patience ends.
         """

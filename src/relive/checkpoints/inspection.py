@@ -154,13 +154,13 @@ def _inspection(folder: Folder, numbers: Sequence[int], number: int | None) -> I
 
 
 def _unused(folder: Folder) -> set[str]:
-    """Files that no complete save needs."""
+    """List the files that no complete save needs."""
     names = {n for n in folder.sizes() if n.startswith(TEMPORARY) or _manifest.number_of(n) is not None}
     return names - needed(folder)
 
 
 def needed(folder: Folder) -> set[str]:
-    """The manifests of all complete saves, and the files that they name."""
+    """List the manifests of all complete saves, and the files that they name."""
     found = set[str]()
     for number in _manifest.numbers(folder):
         found.add(_manifest.manifest_name(number))
@@ -195,7 +195,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
 
 
 def lasting(folder: Folder, found: Sequence[tuple[str, str]]) -> list[str]:
-    """What was said of files that complete saves still need: others were replaced while they were looked at."""
+    """Keep the texts about files that complete saves still need; the others were replaced meanwhile."""
     names = needed(folder) if found else set()
     return [text for name, text in found if name in names]
 
@@ -236,7 +236,7 @@ def _damage(folder: Folder, name: str, file: File) -> Iterator[str]:
 
 
 def _misfits(folder: Folder, number: int, seen: set[File]) -> Iterator[str]:
-    """What a load of a save would refuse; files that were `seen` with another one are not unpacked again."""
+    """Yield the texts of a load's refusals; files that were `seen` with another save are not unpacked again."""
     with OpenSave(folder, number) as save:
         facts, lanes = save.manifest.choices, save.lanes
         with damaged(save.at):

@@ -14,7 +14,7 @@ from ._state import State
 
 
 def shown(item: Sequences, part: Part, values: Tensor) -> Fields:
-    """What a batch shows of a field, in memory of its own where there are several parts.
+    """Return the parts of a field in a batch, in memory of their own where there are several.
 
     Args:
         item: The item.
@@ -41,13 +41,13 @@ def ids_of_steps(item: Sequences, layout: Layout, fields: Fields) -> Tensor:
 
 
 def begins(layout: Layout, state: State, rows: Tensor, lanes: Tensor) -> Tensor:
-    """Whether no step of the same stream comes before some rows."""
+    """Tell which rows begin a stream."""
     marks = [state.marks[storage(layout, each, lanes)] for each in (rows, rows - 1)]
     return ((marks[0] & FIRST) > 0) | ((marks[1] & STEP) == 0)
 
 
 def firsts(layout: Layout, state: State, slots: Tensor, valid: Tensor) -> Fields:
-    """The field `first`, where no field of the schema has its name."""
+    """Return the field `first`, where no field of the schema has its name."""
     if any(part.keys[0] == "first" for part in layout.parts):
         return {}
     lanes, rows = rows_at(layout, state, slots)

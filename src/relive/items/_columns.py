@@ -96,6 +96,6 @@ class Successors:
         self._frames = Frames([column for column, _ in stacked], [array for _, array in stacked], ring, arena)
 
     def of(self, rows: Int64) -> Fields:
-        """The observations at the storage rows `rows`, `{"next_obs": [M, ...]}`."""
+        """Copy the observations at the storage rows `rows`, `{"next_obs": [M, ...]}`."""
         arrays = self._gather.taken([rows]) + self._frames.of(rows)[0]
         return nested(zip(self._keys, arrays, strict=True))

@@ -47,7 +47,7 @@ def bound(
     firsts: str = "ids",
     shown: bool = True,
 ) -> Expander:
-    """The expander that `make` makes of `item`; around it another one, where steps have discounts of their own.
+    """Bind an item by `make`; wrap its expander where steps have discounts of their own.
 
     Args:
         make: Makes it.
@@ -66,7 +66,7 @@ def bound(
 
 
 def folded(rewards: Array, factors: Float64, steps: Int64, longest: int) -> tuple[Array, Float64]:
-    """The discounted rewards of windows, and the products of their factors.
+    """Fold the discounted rewards of windows, and the products of their factors.
 
     Args:
         rewards: Of the steps in their order, `[B, T + longest - 1, ...]`: a window starts at each of the first T.
@@ -106,7 +106,7 @@ class _Discounted:
         return fields
 
     def _folded(self, firsts: Int64, steps: Int64) -> tuple[Array, Float64]:
-        """The discounted rewards, and the products of factors, of windows of so many steps that start at `firsts`."""
+        """Fold the rewards and factors of windows of so many steps that start at `firsts`."""
         ids, each = (array.T if self._time_major else array.reshape(len(array), -1) for array in (firsts, steps))
         lanes, longest = self._ring.lanes, self._item.n_step
         # Steps of one window follow each other. What is behind it is read, whatever it is, and not used.

@@ -97,7 +97,7 @@ class Item(Protocol):
 
 
 def sealed(fields: Fields, views: Mapping[str, View]) -> Fields:
-    """The fields of a batch, of which those that may share memory cannot be written to any more."""
+    """Make the fields of a batch that share memory read-only."""
     for name in {*views, *(view.whole for view in views.values())}:
         for array in leaves(fields.get(name, ())):
             array.flags.writeable = False

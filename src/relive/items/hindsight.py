@@ -200,7 +200,7 @@ class _Hindsight:
         return fields
 
     def _chosen(self, new: Relabelled, strategy: Callable[..., Any], rng: np.random.Generator) -> Relabelled:
-        """The same items, with goals of the steps that a function chooses among those up to `ahead`."""
+        """Relabel items with goals of the steps that a function chooses among those up to `ahead`."""
         kernel, (rows, lanes) = self._ring.kernel, np.divmod(new.ids, self._ring.lanes)
         before = -kernel.follow(new.ids, np.full(len(new.ids), -self._ring.rows)).steps
         position = np.minimum(before, np.maximum(rows - self._ring.counters[lanes, GONE], 0))
@@ -231,7 +231,7 @@ class _Hindsight:
         return goals
 
     def _outcomes(self, new: Relabelled, goals: Array) -> tuple[Array, Int64 | None, Array | None]:
-        """The rewards of all steps of the windows under the new goals, `[M, ...]`, and where windows end, `[C]`.
+        """Compute the rewards of all steps of windows under the new goals, `[M, ...]`, and the windows' ends, `[C]`.
 
         An end is the age of the first step that ends its episode under the new goal, or `n_step`, where there is none;
         None: nothing says which do. Last come the steps' own discounts, `[M]`, if they have any.

@@ -128,7 +128,7 @@ class Sequences(Frozen, Item):
         return super().__repr__().replace(", step_ids=False", "")
 
     def window(self, schema: Schema) -> Window:
-        """Every `starts`-th step; its burn-in, the step before that, and older frames are needed, too."""
+        """Start at every `starts`-th step; its burn-in, the step before that, and older frames are needed, too."""
         return Window(
             span=self.steps - self._back + self.n_step - 1,
             lookback=self._back + max(lookback_of(schema), 1),
@@ -159,7 +159,7 @@ class Sequences(Frozen, Item):
         return bound(_Sequences, listed, schema, ring, arena, "step_ids", listed is self)
 
     def _lists(self, schema: Schema) -> bool:
-        """Whether the ids of all steps are needed: asked for, or to fold windows by the discounts of steps."""
+        """True where the ids of all steps are needed: asked for, or to fold windows by the discounts of steps."""
         return self.step_ids or (schema.discount is not None and self.n_step > 1)
 
 

@@ -156,7 +156,7 @@ def _check(frame: Frame, keys: Sequence[str]) -> None:
 
 
 def _ends(frame: Frame, follows: bool) -> tuple[bool, bool]:
-    """Whether a frame's step leads to a terminal state, and whether its stream ends, by what flags there are."""
+    """Tell by the flags of a frame if its step leads to a terminal state, and if its stream ends."""
     flags = {name: bool(frame[name]) for name in _FLAGS if name in frame}
     ended = flags.get(_DONE, not follows and _TERMINATED not in flags) and not flags.get(_TRUNCATED, False)
     return flags.get(_TERMINATED, ended), any(flags.values())

@@ -93,7 +93,7 @@ class Hold:
             self._go_on()
 
     def passed(self) -> Bool:
-        """Which lanes went on further than they were allowed to, as those of other writers may."""
+        """Find the lanes beyond their limits, as those of older writers may be."""
         heads = self._ring.counters[:, HEAD]
         return np.asarray(heads > (heads if self._until is None else self._until))
 

@@ -97,11 +97,11 @@ class Joint:
 
     @property
     def may_write(self) -> bool:
-        """As in `Access`."""
+        """Act as `Access` says."""
         return self.memory.may_add and not self.forked
 
     def shared(self, lanes: Int64) -> Bool:
-        """As in `Access`."""
+        """Act as `Access` says."""
         owners = self.memory.host(OWNERS)[lanes]
         return np.asarray((owners != 0) & (self.claims.allowed[lanes] == 0))
 
@@ -117,7 +117,7 @@ class Joint:
         return self.claims
 
     def seen(self, schema: Schema, window: Window, ring: Ring) -> Ring:
-        """As in `Access`."""
+        """Act as `Access` says."""
         self._seen = ring
         if window.__replace__(actions=ring.window.actions) != ring.window:
             with importing:
@@ -128,7 +128,7 @@ class Joint:
         return self._seen
 
     def following(self, index: Index) -> Index:
-        """As in `Access`."""
+        """Act as `Access` says."""
         return index if self._view is None else self._view.following(index)
 
     def refreshing(self, refresh: Callable[[], int]) -> Callable[[], int]:
@@ -141,7 +141,7 @@ class Joint:
         return look_and_refresh
 
     def updating(self, update: Callable[[object, object], bool] | None) -> Callable[[object, object], bool] | None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         if update is None or self._view is None:
             return update
         view, short = self._view, update
@@ -153,7 +153,7 @@ class Joint:
         return take_in_and_update
 
     def draw(self, core: Core, n: int, beta: float | None) -> Fields:
-        """As in `Access`. Items that were overwritten before they were copied are drawn again, one by one.
+        """Act as `Access` says. Items that were overwritten before they were copied are drawn again, one by one.
 
         So small rings with fast writers come to an end, too. Without replacement all are drawn again, or an item could
         be in the batch twice. Where that does not help, the batch is drawn from the newest rows: see `draw_newest`.
@@ -166,7 +166,7 @@ class Joint:
         return fields
 
     def copied(self, core: Core, choose: Choose) -> Drawn:
-        """As in `Access`."""
+        """Act as `Access` says."""
         return self._whole(core, lambda _: choose(), 0, replacement=False)
 
     def _whole(self, core: Core, choose: Callable[[int], Draw], n: int, replacement: bool) -> Drawn:
@@ -229,26 +229,26 @@ class Joint:
         return draw_newest(self._seen, self.look, core.sampler, masses_of, n, core.tally.rng, draw.beta)
 
     def overtaken(self, ids: Int64) -> Bool | None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         self.take_in()
         return self._seen.kernel.overtaken(ids)
 
     def take_in(self) -> None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         if self._view is not None:
             self._view.take_in()
 
     def mend(self) -> None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         self.claims.mend()
 
     def look(self) -> None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         self.take_in()
         self._seen.kernel.look()
 
     def gone(self, ids: Int64) -> Bool | None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         self._seen.kernel.overtaken(_NO_IDS)  # a fence: what is read below is read after those copies
         first = self.claims.ring.counters[:, GONE].copy()  # of one moment for all rows of a lane
         if not len(ids) or int(ids.min()) >= int(first.max()) * len(first):
@@ -257,12 +257,12 @@ class Joint:
         return np.asarray(rows < first[lanes])
 
     def count(self, updates: int, stale: int) -> None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         self._counts[UPDATES] += updates
         self._counts[STALE] += stale
 
     def keep(self, rng: np.random.Generator, counts: dict[str, int]) -> None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         facts: dict[str, Any] = {"counts": counts}
         if type(rng) is np.random.Generator and type(rng.bit_generator).__module__.startswith("numpy."):
             facts["rng"] = state_of(rng)
@@ -276,19 +276,19 @@ class Joint:
         return None if state is None else generator_of(state), facts.get("counts", {})
 
     def still(self, take: Callable[[], Int64 | None]) -> None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         if self.hold is None:
             take()
         else:
             self.hold.still(take)
 
     def release(self) -> None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         if self.hold is not None:
             self.hold.release()
 
     def unmoved(self, counters: Int64) -> None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         if self.hold is None:
             now, seen = (of[:, [HEAD, CUTS]] for of in (self.claims.ring.counters, counters))
             moved = (now != seen).any(axis=1)
@@ -302,14 +302,14 @@ class Joint:
             raise ReliveError(event(what, "ReplayBuffer.save", remedy))
 
     def present(self) -> bool:
-        """As in `Access`."""
+        """Act as `Access` says."""
         try:
             return self.memory.locks.taken(CREATOR)
         except StorageError:
             return False  # the file is gone
 
     def close(self) -> None:
-        """As in `Access`."""
+        """Act as `Access` says."""
         self.claims.release()
         self.memory.close()
 

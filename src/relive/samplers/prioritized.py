@@ -148,7 +148,7 @@ class _Prioritized:
         self._try_update, self._seen, self._kernel = self._tree.try_update, seen, ring.kernel
 
     def _kept_raws(self, ring: Ring, memory: Memory) -> Float64:
-        """The leaves of a further tree, whose smallest is the largest raw priority; see `falling`."""
+        """Open a further tree, whose smallest leaf is the largest raw priority; see `falling`."""
         sums, mins = sum_tree.carve(memory.host("priorities.raw"), ring.slots)
         state = np.zeros(sum_tree.STATE)
         state[1] = math.inf

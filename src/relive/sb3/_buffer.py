@@ -185,12 +185,12 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     @Shown
     def pos(self) -> int:
-        """Where the next step goes."""
+        """Position of the next step."""
         return self._pos
 
     @Shown
     def full(self) -> bool:
-        """Whether it has been filled once."""
+        """True once it has been filled."""
         return self._full
 
     def __setstate__(self, state: dict[str, Any]) -> None:

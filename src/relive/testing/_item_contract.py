@@ -149,7 +149,7 @@ class ItemContract(Contract):
             refuses(StaleId, buffer.read, [ids[0], key])
 
     def test_a_batch_belongs_to_its_caller(self) -> None:
-        """Writing into one of its arrays changes neither another one nor the buffer."""
+        """Write into each array in turn: neither another one nor the buffer changes."""
         buffer = self.buffer()
         ids = self.filled(buffer)[:5]
         before = buffer.read(ids)

@@ -111,7 +111,7 @@ class SequencesModel:
     every: int = 1
 
     def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
-        """The sequence of `anchor`, or None while some of its observations are to come."""
+        """Return the sequence of `anchor`, or None while some of its observations are to come."""
         begin = max(anchor.position - self.burn_in, 0)
         front = self.burn_in - (anchor.position - begin)  # positions for which there is no step
         first = Anchor(anchor.lane, anchor.number, begin)
@@ -153,7 +153,7 @@ class SequencesModel:
         return found, False
 
     def rows(self, steps: list[Anchor], observations: list[Nested], front: int) -> dict[str, Nested]:
-        """What every step of the sequence carries; zeros where it is over, and before it begins."""
+        """Return the fields of every step of the sequence; zeros before it begins, and after its end."""
         valid = steps[: self.length - front]
         windows: list[Any] = [TransitionsModel(self.n, self.gamma).expand(s) for s in valid]
         for i, window in enumerate(windows):

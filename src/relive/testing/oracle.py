@@ -198,7 +198,7 @@ class OracleBuffer:
         }
 
     def older(self, anchor: Anchor) -> int:
-        """Rows before the anchor that the item reads, older frames of the first observation included."""
+        """Count the rows before the anchor that the item reads, older frames of the first observation included."""
         shown = min(getattr(self.item, "burn_in", 0), anchor.position)  # steps in front of the anchor
         first = anchor.position - shown
         frames = min(self.frames - 1, first + anchor.episode.history)

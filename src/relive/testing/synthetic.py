@@ -201,7 +201,7 @@ class SyntheticEnvs:
         return value.reshape(field.shape).astype(field.dtype)
 
     def extra(self, name: str, lane: int, serial: int) -> Nested:
-        """A further field; discounts are quarters from 0 to 1."""
+        """Return a further field; discounts are quarters from 0 to 1."""
         field = self.fields[name]
         if name == "discount" and isinstance(field, F):
             return np.asarray((serial * 3 + lane) % 5 / 4).astype(field.dtype)

@@ -235,7 +235,7 @@ class TensorDictReplayBuffer:
         self._refuse()
 
     def _refuse(self, *arguments: Any, **choices: Any) -> NoReturn:
-        """Refused: steps come in by `add` and `extend`; `relive.write` changes rewards."""
+        """Refuse assignments: steps come in by `add` and `extend`; `relive.write` changes rewards."""
         raise no_assignment("TensorDictReplayBuffer[...]", "`TensorDictReplayBuffer(..., writable=True)`")
 
     set_ = set_at_ = update_ = _refuse

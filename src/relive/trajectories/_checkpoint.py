@@ -36,7 +36,7 @@ def _opened(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: 
 
 
 def _settled(folder: Folder, share: tuple[int, int], complete: bool) -> tuple[Table, dict[str, str]]:
-    """A share of a directory's trajectories, and the facts of its index, once no load renames files there.
+    """Read a share of a directory's trajectories, and the facts of its index, once no load renames files there.
 
     Another process may remove trajectories meanwhile, entries before files: a file that is missing is damage only if an
     index that is read later lists it still. Otherwise the later index counts; after many that do, what is left of one.

@@ -129,7 +129,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
 def _strange(
     table: Table, names: Sequence[str], others: Sequence[str], sizes: Mapping[str, int]
 ) -> tuple[set[str], set[str]]:
-    """Files of the index that are missing or have another size, and files of trajectories that it does not list."""
+    """List files of the index that are missing or have another size, and trajectories' files that it does not list."""
     expected = zip(names, table.records["bytes"].tolist(), strict=True)
     missing = {name for name, size in expected if sizes.get(name) != size}
     return missing, {name for name in sizes if name.startswith("trajectory_")} - {*names, *others}

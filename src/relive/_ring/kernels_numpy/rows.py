@@ -213,7 +213,7 @@ class Rows:
         return rows
 
     def sequences(self, slots: Int64, length: int, discounts: Float32, burn_in: int) -> Unrolled:
-        """The sequences of `length` steps, of which `burn_in` come before drawable `slots`, with windows at each."""
+        """Plan sequences of `length` steps, `burn_in` of them before drawable `slots`, with windows at each."""
         n = len(discounts) - 1
         count = length + n
         lanes, rows = self.rows_at(slots)

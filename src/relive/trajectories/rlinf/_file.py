@@ -90,7 +90,7 @@ def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> Contents
 
 
 def _mapped(fd: int, name: str, torch: Any) -> Any:
-    """What PyTorch makes of an open `pt` file that it maps.
+    """Load an open `pt` file by PyTorch, which maps it.
 
     It takes as many bytes for each storage as the file's head says, whatever the storage's record has: where these
     differ, the rest would be other records.

@@ -63,7 +63,7 @@ def listing(folder: Folder) -> Listing:
 
 
 def _signature(folder: Folder) -> list[tuple[int, int, int] | None]:
-    """What changes when another process changes what is read."""
+    """Return a value that differs once another process has changed the directory."""
     found: list[tuple[int, int, int] | None] = []
     for name in (METADATA, GENERATOR, *INDEXES):
         try:

@@ -51,7 +51,7 @@ def opened(
 
 
 def present(listed: Callable[[], Listing], folder: Folder) -> tuple[Listing, list[Entry]]:
-    """What `listed` says of a directory, and the trajectories whose files exist.
+    """List a directory as `listed` does, with the trajectories whose files exist.
 
     RLinf's checkpoints list some that they do not contain; where another process saves, the next index does not.
     """
