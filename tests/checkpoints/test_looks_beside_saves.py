@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from depth import LONG
+from moving_directory import written_by
 
 import relive
 from relive._disk.files import Folder
 from relive.checkpoints import inspection, sharded
 from relive.errors import CorruptionError, StorageError
 
-SOURCE = str(Path(relive.__file__).resolve().parents[1])
 SECONDS = 60.0 if LONG else 2.0
 WRITER = """
 import contextlib, json, os, sys
@@ -55,25 +49,10 @@ while not os.path.exists(path + ".stop"):
 """
 
 
-@contextmanager
-def saving(path: Path, keep: int, shards: int) -> Iterator[None]:
-    """A process that saves again and again."""
-    environment = {**os.environ, "PYTHONPATH": SOURCE}
-    command = [sys.executable, "-c", WRITER, str(path), str(keep), str(shards)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "up\n"
-        try:
-            yield
-        finally:
-            Path(f"{path}.stop").touch()
-        assert writer.wait(60) == 0
-
-
 @pytest.mark.parametrize(("keep", "shards"), [(1, 0), (3, 0), (1, 2)])
 def test_what_is_replaced_meanwhile_is_no_damage(keep, shards, folder):
     path, looks = folder / "made", 0
-    with saving(path, keep, shards):
+    with written_by(WRITER, path, keep, shards):
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             if shards:

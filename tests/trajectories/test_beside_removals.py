@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 from depth import LONG, eventually
+from moving_directory import written_by
 
-import relive
 from relive._disk.files import Folder
 from relive.errors import StorageError
 from relive.trajectories import Prefetch, TrajectoryReplayBuffer, _catalog, _open_files, inspect, verify
 from relive.trajectories._source import SafetensorsSource
 
-SOURCE = str(Path(relive.__file__).resolve().parents[1])
 SECONDS = 60.0 if LONG else 2.5
 
 WRITER = """
@@ -72,22 +69,6 @@ def opened_trajectories() -> tuple[list[str], list[str]]:
     return [name for name in names if "(deleted)" not in name], [name for name in names if "(deleted)" in name]
 
 
-@contextmanager
-def writing(path: Path, kind: str, most: int, queue: int, pause: float) -> Iterator[None]:
-    """A process that adds trajectories to a directory, or saves them there, of which the oldest go."""
-    arguments = map(str, (path, kind, most, queue, pause))
-    environment = {**os.environ, "PYTHONPATH": SOURCE}
-    command = [sys.executable, "-c", WRITER, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "up\n"
-        try:
-            yield
-        finally:
-            Path(f"{path}.stop").touch()
-        assert writer.wait(60) == 0
-
-
 @pytest.mark.filterwarnings("error::relive.errors.ReliveWarning")
 @pytest.mark.parametrize(
     ("kind", "most", "queue", "pause"),
@@ -97,7 +78,7 @@ def test_whoever_looks_at_what_moves_finds_it_whole(kind, most, queue, pause, fo
     """Loads, takes in, draws, inspects and verifies: nothing is missing, damaged, or empty."""
     path, counts = folder / "made", {"loads": 0, "looks": 0}
     joined = TrajectoryReplayBuffer(seed=0, sample_window_size=2, cache_size=0)
-    with writing(path, kind, most, queue, pause), closing(joined):
+    with written_by(WRITER, path, kind, most, queue, pause), closing(joined):
         joined.load_checkpoint(path)
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:

@@ -119,7 +119,7 @@ class Held:
         return np.concatenate(added)
 
     def _given(self, values: list[Array]) -> dict[str, Any]:
-        """Turn steps `[T, ...]` of one lane into arguments of `extend`, with the frames of stacks as callers have them."""
+        """Turn steps `[T, ...]` of one lane into arguments of `extend`, with stacks as callers have them."""
         schema = self._buffer.schema
         observed = [Column(("next_obs", *c.keys[1:]), c.field) for c in schema.columns[: schema.num_obs]]
         given: dict[str, Any] = {"terminated": values[-2][None], "truncated": values[-1][None]}
