@@ -115,7 +115,7 @@ class Batch(Mapping[str, Any]):
             if type(value) is not ndarray:
                 return value
             # Neither numbers that NumPy lacks nor read-only arrays nor gaps go through DLPack.
-            through = value.dtype.isbuiltin == 1 and value.flags.writeable and value.flags.c_contiguous
+            through = value.dtype.isbuiltin != 2 and value.flags.writeable and value.flags.c_contiguous
             with np.errstate(over="ignore"):
                 made = jax.numpy.from_dlpack(value) if through else jax.numpy.asarray(value)
             if made.dtype == value.dtype:
