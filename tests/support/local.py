@@ -167,7 +167,7 @@ def local_shards(schema: relive.Schema, capacity: int, *, seed: int | None = 0, 
     lines = Local(plan)
     made = Shards.__new__(Shards)
     made._attach(plan, lines, rng, choices.pop("limiter", None))
-    made._drawer = made._draws.drawer = Drawer(plan, lines, rng, lines.clock)
+    made._drawer = Drawer(plan, lines, rng, lines.clock)
     made._drawer.health.hear_all(1.0)
     made._limit_from_now()
     if choices:

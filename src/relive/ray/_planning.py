@@ -1,4 +1,4 @@
-"""What shards are to be built from, checked."""
+"""The plan of shards, checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def planned(
     save_every: Any = None,
     boundaries: Any = BOUNDARIES,
 ) -> Plan:
-    """What shards are to be built from.
+    """Check what shards are to be built from, and make the plan.
 
     Raises:
         ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
