@@ -33,7 +33,7 @@ class _SB3Items:
         return [Item(*row) for row in zip(*(column.numpy()[:, 0].tolist() for column in columns), strict=True)]
 
 
-class SB3(_SB3Items, _sb3.Loop):
+class SB3(_SB3Items, _sb3.SB3Loop):
     """`relive.sb3.ReplayBuffer` in the loop of `sb3`."""
 
     def _kind(self, run: Run) -> Callable[..., Any]:
@@ -48,7 +48,7 @@ class CleanRL(SB3):
     infos = False
 
 
-class SB3Learn(_SB3Items, _sb3.Learn):
+class Learn(_SB3Items, _sb3.SB3Learn):
     """`DQN.learn` with `replay_buffer_class=relive.sb3.ReplayBuffer`."""
 
     def _choices(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class SB3Learn(_SB3Items, _sb3.Learn):
         return {"replay_buffer_class": ReplayBuffer, "replay_buffer_kwargs": kwargs}
 
 
-class Tianshou(_tianshou.Loop):
+class Tianshou(_tianshou.TianshouLoop):
     """`relive.tianshou.PrioritizedVectorReplayBuffer` in the loop of `tianshou`."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Tianshou(_tianshou.Loop):
         self._buffer.update_weight(self._indices.of(slots, ids), td_errors)
 
 
-class TianshouCollected(_tianshou.Collected):
+class Collected(_tianshou.TianshouCollector):
     """`relive.tianshou.VectorReplayBuffer` behind a `Collector`."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class TianshouCollected(_tianshou.Collected):
         self._kinds = relive.tianshou
 
 
-class TorchRL(_torchrl.Collected):
+class TorchRL(_torchrl.TorchRLCollector):
     """`relive.torchrl.TensorDictReplayBuffer` behind a `Collector`, prioritized."""
 
     def _made(self, run: Run) -> Any:

@@ -15,7 +15,7 @@ from .._pipeline import Item
 from ._loops import Run, Runner, calls_of
 
 
-class Loop(Runner):
+class CpprbLoop(Runner):
     """`PrioritizedReplayBuffer` in a loop over a Gymnasium vector environment; `done` is `terminated`."""
 
     either = False
@@ -85,19 +85,19 @@ class Loop(Runner):
         return [Item(*values) for values in zip(*columns, strict=True)]
 
 
-class DoneEither(Loop):
+class DoneEither(CpprbLoop):
     """The same with `done = terminated or truncated`, as in its examples for the old Gym."""
 
     either = True
 
 
-class NextOf(Loop):
+class NextOf(CpprbLoop):
     """The same with `next_of="obs"`; one-step targets only."""
 
     next_of = True
 
 
-class Checked(Loop):
+class Checked(CpprbLoop):
     """The same with `check_for_update=True`."""
 
     check_for_update = True

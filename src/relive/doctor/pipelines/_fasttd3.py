@@ -136,7 +136,7 @@ class FastTD3(Runner):
         return Item(self._buffer["obs"][lane, row], reward, bootstrap, self._buffer["next_obs"][lane, last])
 
 
-class Prioritized(FastTD3):
+class PrioritizedFastTD3(FastTD3):
     """The same with priorities: a tensor of masses, summed anew for each draw."""
 
     def _made(self, run: Run) -> dict[str, Tensor]:

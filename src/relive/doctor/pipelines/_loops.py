@@ -68,7 +68,7 @@ class Runner:
         raise NotImplementedError
 
 
-class Call(NamedTuple):
+class Stepped(NamedTuple):
     """The values of one call of `step`, arrays or tensors `[L, ...]`; `next_obs` has the final observations."""
 
     obs: Any
@@ -81,7 +81,7 @@ class Call(NamedTuple):
     reset: bool  # the environments were reset in mid-episode before this call
 
 
-def calls_of(run: Run) -> Iterator[Call]:
+def calls_of(run: Run) -> Iterator[Stepped]:
     """Step a Gymnasium vector environment; in NEXT_STEP mode calls that only reset are handed on, too."""
     envs = SyncVectorEnv([run.make_env] * run.num_envs, autoreset_mode=run.mode)
     obs, _ = envs.reset()
@@ -96,13 +96,13 @@ def calls_of(run: Run) -> Iterator[Call]:
         if run.mode is AutoresetMode.SAME_STEP:
             for lane in np.flatnonzero(ended):
                 final[lane] = infos["final_obs"][lane]
-        yield Call(obs, action, reward, final, terminated, truncated, after, again)
+        yield Stepped(obs, action, reward, final, terminated, truncated, after, again)
         obs = after
         if run.mode is AutoresetMode.DISABLED and ended.any():
             obs, _ = envs.reset(options={"reset_mask": ended})
 
 
-def tensor_calls_of(run: Run, device: str) -> Iterator[Call]:
+def tensor_calls_of(run: Run, device: str) -> Iterator[Stepped]:
     """Step the environments as a simulator does, in tensors."""
     envs = TensorEnvs(run.make_env, run.num_envs, device)
     obs = envs.reset()
@@ -112,5 +112,5 @@ def tensor_calls_of(run: Run, device: str) -> Iterator[Call]:
             obs = envs.reset()
         after, reward, terminated, truncated, extras = envs.step()
         action = terminated.long() * 0
-        yield Call(obs, action, reward, extras["final_obs"], terminated, truncated, after, again)
+        yield Stepped(obs, action, reward, extras["final_obs"], terminated, truncated, after, again)
         obs = after

@@ -16,7 +16,7 @@ from .._world import Counter
 from ._loops import Run, Runner, calls_of
 
 
-class Loop(Runner):
+class TianshouLoop(Runner):
     """`PrioritizedVectorReplayBuffer` in a loop over a Gymnasium vector environment."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Loop(Runner):
         return [Item(*row) for row in zip(batch.obs, zero.copy(), one - zero, buffer[last].obs_next, strict=True)]
 
 
-class Collected(Loop):
+class TianshouCollector(TianshouLoop):
     """Its own path: a `Collector`; the library resets by itself, so there is one mode. No priorities."""
 
     modes = (AutoresetMode.DISABLED,)
@@ -99,7 +99,7 @@ class Collected(Loop):
             collector.collect(n_step=(end - begin) * run.num_envs, random=True)
 
 
-class IgnoreObsNext(Collected):
+class IgnoreObsNext(TianshouCollector):
     """The same with `ignore_obs_next=True`."""
 
     ignore_obs_next = True

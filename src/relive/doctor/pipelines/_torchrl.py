@@ -17,7 +17,7 @@ from ._loops import Run, Runner
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence TorchRL, which logs to standard output; that belongs to the report."""
+    """Log only warnings of TorchRL: standard output belongs to the report."""
     logger = logging.getLogger("torchrl")
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -27,7 +27,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-class Collected(Runner):
+class TorchRLCollector(Runner):
     """`TensorDictReplayBuffer` with `MultiStepTransform` behind a `Collector`; the library resets by itself.
 
     Its prioritized sampler is not examined: it does not load beside every PyTorch.
