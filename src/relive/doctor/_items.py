@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ._pipeline import GAMMA, StoredItem
+from ._pipeline import GAMMA, PlainItem
 from ._world import Place, Target, World
 
 PHANTOM = "phantom step"
@@ -57,7 +57,7 @@ class Fault(NamedTuple):
     text: str
 
 
-def judge(items: Sequence[StoredItem], world: World, n_step: int) -> list[Fault]:
+def judge(items: Sequence[PlainItem], world: World, n_step: int) -> list[Fault]:
     """List every fault of the items that a run has stored; an item may have several."""
     faults = [fault for item in items for fault in faults_of(item, world, n_step)]
     places = [place for place in (world.place(item.obs) for item in items) if place and place.t < place.length]
@@ -72,7 +72,7 @@ def judge(items: Sequence[StoredItem], world: World, n_step: int) -> list[Fault]
     return faults
 
 
-def faults_of(item: StoredItem, world: World, n_step: int) -> Iterator[Fault]:
+def faults_of(item: PlainItem, world: World, n_step: int) -> Iterator[Fault]:
     """Yield each fault of an item."""
     place = world.place(item.obs)
     if place is None:
@@ -101,7 +101,7 @@ def targets_of(place: Place, world: World, n_step: int) -> list[Target]:
     return [world.target(place, steps, GAMMA) for steps in range(longest, 0 if open_end else longest - 1, -1)]
 
 
-def _differences(item: StoredItem, target: Target) -> list[str]:
+def _differences(item: PlainItem, target: Target) -> list[str]:
     found = []
     if not abs(item.reward - target.reward) < 1e-4 * max(1.0, abs(target.reward)):
         found.append(REWARD)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gymnasium.vector import AutoresetMode
 
-from ._pipeline import Patient, StoredItem, WithoutHandle
+from ._pipeline import Patient, PlainItem, WithoutHandle
 from ._report import Finding, Outcome
 
 _CALLS, _ROWS = 32, 20  # rows of a lane: so that each run overwrites the one before, also where some calls only reset
@@ -35,7 +35,7 @@ class ManyDraws:
     """The results of many draws from the items `held`."""
 
     held: Held
-    items: list[StoredItem] = field(default_factory=list)
+    items: list[PlainItem] = field(default_factory=list)
     raised: str = ""
 
     @property
@@ -122,21 +122,21 @@ class _Ward:
         return drawn
 
     @staticmethod
-    def distinct(drawn: ManyDraws) -> list[StoredItem]:
+    def distinct(drawn: ManyDraws) -> list[PlainItem]:
         """Return every item that was drawn, once."""
-        found: dict[float, StoredItem] = {}
+        found: dict[float, PlainItem] = {}
         for item in drawn.items:
             found.setdefault(item.obs, item)
         return list(found.values())
 
-    def level(self) -> tuple[list[StoredItem], Held]:
+    def level(self) -> tuple[list[PlainItem], Held]:
         """Fill the buffer and give all items the TD error 1; return eight of these, none if it fails, and all."""
         held = self.fill()
         items = self.distinct(self.draw(held))
         refused = self.update(items, [1.0] * len(items))
         return [] if refused else items[:8], held
 
-    def update(self, items: Sequence[StoredItem], td_errors: Sequence[float]) -> str:
+    def update(self, items: Sequence[PlainItem], td_errors: Sequence[float]) -> str:
         """Give items their TD errors; return how the pipeline refused, or nothing."""
         try:
             self.patient.update([item.handle for item in items], td_errors)

@@ -22,7 +22,7 @@ from ._health import Health
 from ._joining import Answers, Joiner
 from ._law import allotted, divided, points
 from ._pace import Pace
-from ._wire import Drawn, Plan, Transport, packed
+from ._wire import DrawnPart, ShardPlan, Transport, packed
 
 # Seconds that a draw waits for a shard before others are asked: at least; as many times what draws usually take; but
 # not more than this, or draws would not go on within 2 s of a loss; unless they usually take more than half of it.
@@ -36,7 +36,7 @@ _AT = "Shards.sample"
 _LOG = logging.getLogger("relive")
 
 
-class Asked(NamedTuple):
+class AskedShard(NamedTuple):
     """The request to one shard: the places in the batch, the promise, and how many updates went with it."""
 
     shard: int
@@ -51,7 +51,7 @@ class Request(NamedTuple):
     n: int
     beta: float
     q: Float64
-    parts: list[Asked]
+    parts: list[AskedShard]
 
 
 class Drawer:
@@ -78,7 +78,11 @@ class Drawer:
     """
 
     def __init__(
-        self, plan: Plan, transport: Transport, rng: np.random.Generator, clock: Callable[[], float] = time.monotonic
+        self,
+        plan: ShardPlan,
+        transport: Transport,
+        rng: np.random.Generator,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan, self._transport, self.clock = plan, transport, clock
         self.rng, self.health = rng, Health(transport, clock)
@@ -177,7 +181,7 @@ class Drawer:
         remedy = "they come back by themselves if their actors may restart; see `stats()` and Ray's dashboard"
         return StorageError(event(what, _AT, remedy))
 
-    def _ask(self, n: int, places: Int64, totals: Float64) -> tuple[Float64, list[Asked]]:
+    def _ask(self, n: int, places: Int64, totals: Float64) -> tuple[Float64, list[AskedShard]]:
         """Ask for the items at some places of a batch; return how likely each shard was, and the parts."""
         sampler, q = self._sampler, totals / totals.sum()
         if sampler.replacement:
@@ -191,7 +195,7 @@ class Drawer:
             updates = self._held.pop(shard, [])
             joined = (_joined(updates),) if updates else ()
             promise = self._transport.call(shard, "draw", fractions[chosen], self.health.largest, *joined)
-            parts.append(Asked(shard, places[chosen], promise, sum(len(ids) for ids, _ in updates)))
+            parts.append(AskedShard(shard, places[chosen], promise, sum(len(ids) for ids, _ in updates)))
         return q, parts
 
     # Collecting.
@@ -230,7 +234,7 @@ class Drawer:
             q, parts = self._ask(n, places, masses)
         raise self._no_answer()
 
-    def _await(self, parts: list[Asked], answers: Answers, until: float) -> tuple[Bool, Int64]:
+    def _await(self, parts: list[AskedShard], answers: Answers, until: float) -> tuple[Bool, Int64]:
         """Take the parts that come in time; return the shards that gave none, and the places that are left."""
         silent = np.zeros(self._transport.shards, bool)
         left: list[Int64] = []
@@ -271,12 +275,12 @@ class Drawer:
         # On a machine where all are slow, the second one comes soon after the first.
         return self._transport.wait(promises, DEADLINE) if any(ready) else ready
 
-    def _taken(self, part: Asked, done: bool, took: float) -> Drawn | None:
+    def _taken(self, part: AskedShard, done: bool, took: float) -> DrawnPart | None:
         reply = self.health.taken(part.shard, part.promise, done, f"a draw took more than {took:.1f} s")
         if reply is None:
             self.stale += part.updates * done  # of a shard that is late they may still be applied
             return None
-        return None if reply[0] is None else Drawn(*reply[0])
+        return None if reply[0] is None else DrawnPart(*reply[0])
 
     # Priorities.
 

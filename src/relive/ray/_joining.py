@@ -16,7 +16,7 @@ from ..items import Item
 from ..items._protocol import sealed
 from ..samplers import Sampler
 from ._law import probabilities, weights
-from ._wire import Drawn, Plan, ShardStatus
+from ._wire import DrawnPart, ShardPlan, ShardStatus
 
 # Blocks that are kept for the next batches.
 _KEPT, _KEPT_BYTES = 64, 256 << 20
@@ -38,7 +38,7 @@ class Answers:
         self.shards, self.totals, self.masses = np.zeros(n, np.int64), np.ones(n), np.ones(n)
         self.parts: list[tuple[Int64, dict[str, Any]]] = []
 
-    def take(self, shard: int, places: Int64, drawn: Drawn, total: float) -> None:
+    def take(self, shard: int, places: Int64, drawn: DrawnPart, total: float) -> None:
         """Put a part in its places."""
         self.shards[places], self.totals[places], self.masses[places] = shard, total, drawn.masses
         self.parts.append((places, drawn.fields))
@@ -47,7 +47,7 @@ class Answers:
 class Joiner:
     """Joins what shards drew; the parts may be read-only, and belong to a transport."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ShardPlan) -> None:
         self._arena = Arena(_KEPT, _KEPT_BYTES)
         able = completed(plan.item, Item)
         self._views, self._time_major = able.views, bool(able.time_major)

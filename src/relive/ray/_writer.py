@@ -17,7 +17,7 @@ from .._schema.step_parser import Step, StepParser
 from ..errors import ArgumentError, ReliveError, message
 from ._blocks import Filling
 from ._sending import STALL, BlockQueue, Sender
-from ._wire import Plan, ShardUnavailable, Transport
+from ._wire import ShardPlan, ShardUnavailable, Transport
 
 
 class Writer:
@@ -34,7 +34,7 @@ class Writer:
     """
 
     def __init__(
-        self, plan: Plan, transport: Transport, lanes: Int64, clock: Callable[[], float] = time.monotonic
+        self, plan: ShardPlan, transport: Transport, lanes: Int64, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._plan, self._transport, self._lanes, self._clock = plan, transport, lanes, clock
         self._name = os.urandom(8).hex()

@@ -29,7 +29,7 @@ from ._drawing import Drawer, ShardBatches
 from ._pace import Pace
 from ._planning import planned
 from ._saving import SavedShards, loading, save
-from ._wire import Plan, Transport
+from ._wire import ShardPlan, Transport
 from ._writer import Writer
 from .stats import ShardsStats
 
@@ -102,7 +102,7 @@ class Shards:
         plan = planned(schema, capacity, num_envs, shards, item, sampler, rng, save_dir, save_every, boundaries)
         self._open(plan, rng, limiter, actor_options, timeout)
 
-    def _open(self, plan: Plan, rng: Any, limiter: Any, options: Any, timeout: float) -> None:
+    def _open(self, plan: ShardPlan, rng: Any, limiter: Any, options: Any, timeout: float) -> None:
         """Start the shards."""
         limit = checked(limiter)
         self._attach(plan, started(plan, options, check.real(timeout, "Shards(timeout)", above=0.0)), rng, limit)
@@ -116,7 +116,7 @@ class Shards:
             self.close()
             raise
 
-    def _attach(self, plan: Plan, transport: Transport, rng: Any, limiter: RateLimiter | None) -> None:
+    def _attach(self, plan: ShardPlan, transport: Transport, rng: Any, limiter: RateLimiter | None) -> None:
         """Be a handle to shards that run already."""
         self._plan, self._transport, self.limiter = plan, transport, limiter
         self._drawer = Drawer(plan, transport, rng)
@@ -399,7 +399,7 @@ class Shards:
 
     # Shared by the above.
 
-    def _running(self) -> Plan:
+    def _running(self) -> ShardPlan:
         if self._closed:
             raise ReliveError(message("open shards", "closed ones", "Shards"))
         return self._plan
@@ -414,7 +414,7 @@ class Shards:
         return size, beta
 
 
-def _attached(plan: Plan, transport: Transport, limiter: RateLimiter | None) -> Shards:
+def _attached(plan: ShardPlan, transport: Transport, limiter: RateLimiter | None) -> Shards:
     """Make a handle to shards, in another process."""
     made = Shards.__new__(Shards)
     made._attach(plan, transport, np.random.default_rng(), limiter)

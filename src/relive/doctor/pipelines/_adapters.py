@@ -33,7 +33,7 @@ class _SB3Items:
         return [Item(*row) for row in zip(*(column.numpy()[:, 0].tolist() for column in columns), strict=True)]
 
 
-class SB3(_SB3Items, _sb3.SB3Loop):
+class SB3(_SB3Items, _sb3.Sb3Loop):
     """`relive.sb3.ReplayBuffer` in the loop of `sb3`."""
 
     def _kind(self, run: Run) -> Callable[..., Any]:
@@ -42,13 +42,13 @@ class SB3(_SB3Items, _sb3.SB3Loop):
         return partial(ReplayBuffer, n_steps=run.n_step, gamma=run.gamma)
 
 
-class CleanRL(SB3):
+class AdaptedCleanRL(SB3):
     """The same, as CleanRL's loops call it: infos say nothing of time limits."""
 
     infos = False
 
 
-class Learn(_SB3Items, _sb3.SB3Learn):
+class SB3Learn(_SB3Items, _sb3.Learn):
     """`DQN.learn` with `replay_buffer_class=relive.sb3.ReplayBuffer`."""
 
     def _choices(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Tianshou(_tianshou.TianshouLoop):
         self._buffer.update_weight(self._indices.of(slots, ids), td_errors)
 
 
-class Collected(_tianshou.TianshouCollector):
+class TianshouCollected(_tianshou.CollectorLoop):
     """`relive.tianshou.VectorReplayBuffer` behind a `Collector`."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Collected(_tianshou.TianshouCollector):
         self._kinds = relive.tianshou
 
 
-class TorchRL(_torchrl.TorchRLCollector):
+class TorchRL(_torchrl.TorchRLCollected):
     """`relive.torchrl.TensorDictReplayBuffer` behind a `Collector`, prioritized."""
 
     def _made(self, run: Run) -> Any:

@@ -17,7 +17,7 @@ from .._world import Counter
 from ._loops import Run, Runner, calls_of
 
 
-class SB3Loop(Runner):
+class Sb3Loop(Runner):
     """Its buffers in a loop over a Gymnasium vector environment, with `TimeLimit.truncated` in the infos."""
 
     infos = True  # CleanRL's loops pass no information about time limits
@@ -61,13 +61,13 @@ class SB3Loop(Runner):
         return [Item(*row[1:]) for row in dict.fromkeys(tuple(map(float, row)) for row in rows)]
 
 
-class CleanRLLoop(SB3Loop):
+class CleanRL(Sb3Loop):
     """The same, as CleanRL's loops call it: `dones` are the terminations, and infos say nothing of time limits."""
 
     infos = False
 
 
-class SB3Learn(SB3Loop):
+class Learn(Sb3Loop):
     """Its own path: `DQN.learn` in a `DummyVecEnv`.
 
     There is one mode: the `VecEnv` resets within `step`, as SAME_STEP does, environments that do not reset themselves.
@@ -105,7 +105,7 @@ class SB3Learn(SB3Loop):
         return {}
 
 
-class OptimizedMemory(SB3Learn):
+class OptimizedMemory(Learn):
     """Its own path with `optimize_memory_usage`; one-step targets only."""
 
     def _choices(self) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class TianshouLoop(Runner):
         return [Item(*row) for row in zip(batch.obs, zero.copy(), one - zero, buffer[last].obs_next, strict=True)]
 
 
-class TianshouCollector(TianshouLoop):
+class CollectorLoop(TianshouLoop):
     """Its own path: a `Collector`; the library resets by itself, so there is one mode. No priorities."""
 
     modes = (AutoresetMode.DISABLED,)
@@ -99,7 +99,7 @@ class TianshouCollector(TianshouLoop):
             collector.collect(n_step=(end - begin) * run.num_envs, random=True)
 
 
-class IgnoreObsNext(TianshouCollector):
+class IgnoreObsNext(CollectorLoop):
     """The same with `ignore_obs_next=True`."""
 
     ignore_obs_next = True
