@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from local import Local
-from ray_sizes import PROCESS, ShardPlan
+from ray_sizes import PROCESS, Plan
 
 import relive
 from relive._ring import kernels
@@ -57,7 +57,7 @@ def test_bytes_on_the_wire(schema: relive.Schema, prioritized: bool) -> None:
     writer.extend(**steps_of(schema, STEPS), **priority)
     assert writer.flush() == 0
     writer.close()
-    model = ShardPlan(schema, lanes=LANES, shards=1, prioritized=prioritized)
+    model = Plan(schema, lanes=LANES, shards=1, prioritized=prioritized)
     blocks = sum(size for method, size in sent if method == "add")
     assert blocks / (LANES * STEPS) == pytest.approx(model.step_bytes, rel=0.05)
 
@@ -95,13 +95,13 @@ def test_memory_of_a_full_shard(name: str, rows: int) -> None:
     paths = [str(Path(__file__).parent), *filter(None, sys.path)]
     code = FILL.format(paths=paths, name=name, rows=rows)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    model = ShardPlan(globals()[name], capacity=rows, lanes=LANES, shards=1)
+    model = Plan(globals()[name], capacity=rows, lanes=LANES, shards=1)
     assert int(done.stdout) == pytest.approx(model.shard_bytes - PROCESS, rel=0.10)
 
 
 def test_the_page_shows_what_the_model_says() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
     schema = relive.Schema(obs=relive.Field((84, 84), "uint8", stack=4), action=relive.Field())
-    model = ShardPlan(schema, capacity=100_000_000, lanes=256, shards=8, steps=20_000)
+    model = Plan(schema, capacity=100_000_000, lanes=256, shards=8, steps=20_000)
     for line in model.table().splitlines():
         assert line in page

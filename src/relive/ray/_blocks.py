@@ -29,6 +29,7 @@ class Filling:
         cut: Lanes of the whole to cut before the first step.
         begun: When the first step came; set by the writer.
         number: The block's number among those of its writer and shard.
+        promise: The call that sends it.
     """
 
     def __init__(self, schema: Schema, lanes: Int64, steps: int) -> None:
@@ -49,6 +50,7 @@ class Filling:
         self.counts[:] = 0
         self.cut: set[int] = set()
         self.kind: tuple[bool, bool] | None = None
+        self.promise: Any = None
         self.begun, self.number, self._even = 0.0, 0, True
 
     @property

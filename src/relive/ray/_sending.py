@@ -13,7 +13,7 @@ from .._base import forks
 from .._base.types import Int64
 from ..errors import ReliveError, event, message
 from ..schema import Schema
-from ._blocks import Filling, steps_of
+from ._blocks import STEPS, Filling, steps_of
 from ._health import RETRY
 from ._wire import ShardUnavailable, Transport
 
@@ -24,16 +24,7 @@ LOOK, STALL = 0.005, 5.0
 CLOSING = 10.0  # seconds for what is held back when a writer ends
 _IDLE, _GRACE = 0.5, 2.0  # seconds between two looks at whether the writer is there; for a call that is under way
 _LOG = logging.getLogger("relive")
-
-
-class Sending:
-    """A block that is being sent, or was: with the call's arguments, and its promise."""
-
-    __slots__ = ("arguments", "filling", "promise")
-
-    def __init__(self, filling: Filling, arguments: tuple[Any, ...]) -> None:
-        self.filling, self.arguments = filling, arguments
-        self.promise: Any = None
+Due = tuple[Filling, tuple[Any, ...]]  # a block to send, and the arguments of the call
 
 
 class BlockQueue:
@@ -49,10 +40,12 @@ class BlockQueue:
         schema: The fields of a step.
         lanes: The writer's lanes in the shard.
         clock: Seconds.
+        longest: Steps of a block, at most.
 
     Attributes:
         shard: As above.
         lanes: As above.
+        open: The block that is being filled.
         down: Whether the shard does not answer.
         dropped: Steps that were dropped, as it did not answer.
         broken: Whether steps before the next one that is acknowledged may be missing in the shard.
@@ -61,15 +54,22 @@ class BlockQueue:
     """
 
     def __init__(
-        self, transport: Transport, shard: int, writer: str, schema: Schema, lanes: Int64, clock: Callable[[], float]
+        self,
+        transport: Transport,
+        shard: int,
+        writer: str,
+        schema: Schema,
+        lanes: Int64,
+        clock: Callable[[], float],
+        longest: int = STEPS,
     ) -> None:
         self._transport, self.shard, self._writer, self._clock = transport, shard, writer, clock
         self._schema, self.lanes = schema, lanes
-        self._steps = steps_of(schema, len(lanes))
+        self._steps = min(longest, steps_of(schema, len(lanes)))
         self._sealed: deque[Filling] = deque()
-        self._sent: deque[Sending] = deque()
+        self._sent: deque[Filling] = deque()
         self._free: list[Filling] = []
-        self._open = self._new()
+        self.open = self._new()
         self._number = 0
         self._first, self._gap = True, False
         self.down, self._tried = False, 0.0
@@ -80,11 +80,6 @@ class BlockQueue:
     # Filling.
 
     @property
-    def open(self) -> Filling:
-        """The block that is being filled."""
-        return self._open
-
-    @property
     def blocks(self) -> int:
         """The number that wait for an acknowledgement, or to be sent."""
         return len(self._sealed) + len(self._sent)
@@ -92,13 +87,12 @@ class BlockQueue:
     @property
     def steps(self) -> int:
         """Steps that no acknowledgement came for."""
-        sent = sum(sending.filling.added for sending in self._sent)
-        return self._open.added + sum(filling.added for filling in self._sealed) + sent
+        return sum(filling.added for filling in (self.open, *self._sealed, *self._sent))
 
     @property
     def busy(self) -> bool:
         """True if something is to be sent or acknowledged, by a shard that answers."""
-        return not self.down and (self.blocks > 0 or not self._open.empty)
+        return not self.down and (self.blocks > 0 or not self.open.empty)
 
     @property
     def must_wait(self) -> bool:
@@ -107,17 +101,17 @@ class BlockQueue:
 
     def seal(self) -> None:
         """End the block that is being filled, if there is any. Of a shard that does not answer, the oldest goes."""
-        if self._open.empty:
+        if self.open.empty:
             return
         while self.blocks >= MOST and self._sealed:
             self._drop(self._sealed.popleft())
         if self._gap and not self._sealed:
-            self._open.cut |= set(self.lanes.tolist())
+            self.open.cut |= set(self.lanes.tolist())
             self._gap = False
         self._number += 1
-        self._open.number = self._number
-        self._sealed.append(self._open)
-        self._open = self._new()
+        self.open.number = self._number
+        self._sealed.append(self.open)
+        self.open = self._new()
 
     def _drop(self, filling: Filling) -> None:
         self.dropped += filling.added
@@ -138,43 +132,43 @@ class BlockQueue:
 
     # Sending.
 
-    def due(self) -> list[Sending]:
+    def due(self) -> list[Due]:
         """Return the blocks to send now; `send` them in this order, without the writer's lock.
 
         A shard that does not answer gets one block every now and then.
         """
         now = self._clock()
-        if not self._open.empty and now - self._open.begun > HELD and not self.must_wait:
+        if not self.open.empty and now - self.open.begun > HELD and not self.must_wait:
             self.seal()
         if self.down and (self._sent or now - self._tried < RETRY):
             return []
-        begin = len(self._sent)
+        due = list[Due]()
         while self._sealed and len(self._sent) < MOST:
             filling = self._sealed.popleft()
-            arguments = (self._writer, filling.number, self._first, self.dropped, filling.block())
-            self._sent.append(Sending(filling, arguments))
+            due.append((filling, (self._writer, filling.number, self._first, self.dropped, filling.block())))
+            self._sent.append(filling)
             self._first, self._tried = False, now
             if self.down:
                 break
-        return list(self._sent)[begin:]
+        return due
 
-    def send(self, due: list[Sending]) -> None:
+    def send(self, due: list[Due]) -> None:
         """Send blocks."""
-        for sending in due:
-            sending.promise = self._transport.call(self.shard, "add", *sending.arguments)
+        for filling, arguments in due:
+            filling.promise = self._transport.call(self.shard, "add", *arguments)
 
     def promises(self) -> list[Any]:
         """Return the promises of the blocks that were sent, in order."""
-        return [sending.promise for sending in self._sent]
+        return [filling.promise for filling in self._sent]
 
     def take(self, ready: list[bool]) -> None:
         """Take in the acknowledgements; `ready`: which of `promises` have come."""
         for done in ready:
             if not done:
                 return
-            filling = self._sent[0].filling
+            filling = self._sent[0]
             try:
-                if not self._transport.take(self._sent[0].promise):
+                if not self._transport.take(filling.promise):
                     self._again()
                     return
             except ShardUnavailable as error:
@@ -197,7 +191,7 @@ class BlockQueue:
 
     def _again(self) -> None:
         """Put all that was sent back in front."""
-        self._sealed.extendleft(sending.filling for sending in reversed(self._sent))
+        self._sealed.extendleft(reversed(self._sent))
         self._sent.clear()
         self._first, self._tried, self.broken = True, self._clock(), True
 
