@@ -84,7 +84,7 @@ class Keeper:
         return self.save(self._plan.save_dir, buffer, ids, seen)
 
     def saved(self, mark: object) -> None:
-        """A save of what `mark` stands for has come to its end."""
+        """Note that a save of what `mark` stands for has come to its end."""
         self._mark = mark
 
     def save(self, path: str, buffer: ReplayBuffer, ids: Ids, seen: dict[str, int]) -> Saved:
@@ -109,7 +109,7 @@ class Keeper:
 
 
 def loaded(plan: ShardPlan, shard: int, again: bool) -> Found | None:
-    """What a shard is to begin with: its own last save, else what all were loaded from; None: it begins empty.
+    """Load what a shard begins with: its own last save, else what all were loaded from; None: it begins empty.
 
     Raises:
         StorageError: It cannot be read.
@@ -138,7 +138,7 @@ def _choices(plan: ShardPlan, lanes: int) -> dict[str, Any]:
 
 
 def _own(plan: ShardPlan, path: str, shard: int) -> Found:
-    """A shard's own save."""
+    """Load a shard's own save."""
     at = directory(path, shard)
     lanes, ids, blocks = _facts(path, shard, plan.num_envs)
     buffer = load(at, **_choices(plan, len(lanes)))
@@ -146,7 +146,7 @@ def _own(plan: ShardPlan, path: str, shard: int) -> Found:
 
 
 def _gathered(plan: ShardPlan, shard: int, facts: dict[str, Any]) -> Found | None:
-    """A shard's lanes, out of the saves of another number of shards."""
+    """Load a shard's lanes from the saves of another number of shards."""
     path, mine = str(plan.source), set(lanes_in(shard, plan.shards, plan.num_envs).tolist())
     paths, chosen, lanes, lives = [], [], [], []
     for old in range(facts["shards"]):
@@ -172,7 +172,7 @@ def _gathered(plan: ShardPlan, shard: int, facts: dict[str, Any]) -> Found | Non
 
 
 def _merged(lanes: list[int], num_envs: int, parts: list[tuple[Ids, list[int]]], next_rows: Int64) -> Ids:
-    """The lives of lanes that were in several shards: each lane has those of its own, and none of the others."""
+    """Merge the lives of lanes from several shards: each lane has those of its own, and none of the others."""
     known = sorted({int(life) for ids, _ in parts for life in ids.lives})
     firsts = np.empty((len(known), len(lanes)), np.int64)
     begin = 0
@@ -188,7 +188,7 @@ def _merged(lanes: list[int], num_envs: int, parts: list[tuple[Ids, list[int]]],
 
 
 def _known(path: str, shard: int, numbers: Sequence[int]) -> dict[str, Any]:
-    """What is known of those of a shard's saves that are there, by their numbers; nothing where the file is damaged."""
+    """Return the facts of those of a shard's saves that are there, by number; nothing if the file is damaged."""
     try:
         return {str(number): facts for number, facts in saves_in(read_json(path, facts_name(shard)), numbers).items()}
     except (StorageError, KeyError, TypeError, ValueError, AttributeError):
@@ -196,7 +196,7 @@ def _known(path: str, shard: int, numbers: Sequence[int]) -> dict[str, Any]:
 
 
 def _facts(path: str, shard: int, num_envs: int) -> tuple[list[int], Ids, dict[str, int]]:
-    """Lanes, lives, and the blocks of writers in a shard's newest save."""
+    """Read lanes, lives, and the blocks of writers in a shard's newest save."""
     name, number = facts_name(shard), newest(path, shard) or 0
     try:
         facts = saves_in(read_json(path, name), [number])[number]

@@ -30,7 +30,7 @@ class Ledger(Protocol):
     """Remembers each shard's life, and outlives the shard."""
 
     def get(self, shard: int) -> int | None:
-        """The life that the shard began last; None if it was never started."""
+        """Return the life that the shard began last; None if it was never started."""
         ...
 
     def put(self, shard: int, life: int) -> None:
@@ -109,7 +109,7 @@ class Shard:
         return {"capacity": plan.steps * lanes, "boundaries": plan.boundaries, **choices}
 
     def ready(self) -> tuple[ShardStatus, str, int]:
-        """The shard's status, where it runs, and its process.
+        """Return the shard's status, where it runs, and its process.
 
         Raises:
             ReliveError: It could not be started.
@@ -117,14 +117,14 @@ class Shard:
         return self.share(0.0), platform.node(), os.getpid()
 
     def share(self, largest: float) -> ShardStatus:
-        """What the shard has now; `largest`: the largest priority that was set in any shard."""
+        """Return the shard's status; `largest`: the largest priority that was set in any shard."""
         with self._call(largest):
             return self._status(self.buffer.share())
 
     def draw(
         self, fractions: Float64, largest: float, updates: tuple[Int64, Float64] | None = None
     ) -> tuple[DrawnPart | None, ShardStatus]:
-        """The items at these fractions of what the shard has now; None if it has none, or too few.
+        """Draw the items at these fractions of what the shard has now; None if it has none, or too few.
 
         Args:
             fractions: Numbers in [0, 1).
@@ -215,7 +215,7 @@ class Shard:
         self.buffer._core.writer.put(step, lanes, None if block.priority is None else of(block.priority))
 
     def counts(self, largest: float) -> tuple[ShardStatus, int, int]:
-        """The shard's status, cuts, and bytes of its buffer when full; cheap for any size."""
+        """Return the shard's status, cuts, and bytes of its buffer when full; cheap for any size."""
         with self._call(largest):
             return self._status(self.buffer.share()), self.buffer._core.ring.tally()["cuts"], self.buffer._core.nbytes
 
@@ -252,7 +252,7 @@ class Shard:
             self._keeper.saved(mark)
 
     def lane_steps(self, lanes: Int64) -> Int64:
-        """Steps ever added to some lanes of the whole."""
+        """Return the steps ever added to some lanes of the whole."""
         with self._call(0.0):
             return self.buffer.lane_steps()[self.ids.local(lanes)]
 
