@@ -61,12 +61,8 @@ class SB3Learn(_SB3Items, _sb3.Learn):
 class Tianshou(_tianshou.TianshouLoop):
     """`relive.tianshou.PrioritizedVectorReplayBuffer` in the loop of `tianshou`."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        import relive.tianshou
-
-        self._kinds = relive.tianshou
-        self._indices: Any = None  # the type of the indices of a draw
+    kinds = "relive.tianshou"
+    _indices: Any = None  # the type of the indices of a draw
 
     def sample(self, n: int) -> list[Item]:
         """Draw items; a handle is what the buffer returned as the index, of one item."""
@@ -85,11 +81,7 @@ class Tianshou(_tianshou.TianshouLoop):
 class TianshouCollected(_tianshou.CollectorLoop):
     """`relive.tianshou.VectorReplayBuffer` behind a `Collector`."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        import relive.tianshou
-
-        self._kinds = relive.tianshou
+    kinds = "relive.tianshou"
 
 
 class TorchRL(_torchrl.TorchRLCollected):
@@ -115,11 +107,7 @@ class TorchRL(_torchrl.TorchRLCollected):
 class LeRobot(_lerobot.OptimizeMemory):
     """`relive.lerobot.ReplayBuffer` in the loop of `lerobot`."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        import relive.lerobot
-
-        self._kinds = relive.lerobot
-
     def _made(self, run: Run) -> Any:
-        return self._kinds.ReplayBuffer(run.size, "cpu", optimize_memory=True)
+        from relive.lerobot import ReplayBuffer
+
+        return ReplayBuffer(run.size, "cpu", optimize_memory=True)

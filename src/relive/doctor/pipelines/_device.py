@@ -14,9 +14,8 @@ from relive._base.types import Float64
 
 from .._draws import BATCH
 from .._pipeline import Item
-from .._world import Counter
 from ._loops import Run, Runner, tensor_calls_of
-from ._relive import columns, weighed
+from ._relive import choices_of, columns, weighed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,15 +42,7 @@ class Device(Runner):
         self._kind = relive.DeviceBuffer
 
     def _made(self, run: Run) -> relive.DeviceBuffer:
-        return self._kind(
-            relive.Schema.from_spaces(Counter.observation_space, Counter.action_space),
-            run.size,
-            num_envs=run.num_envs,
-            item=relive.Transitions(n_step=run.n_step, gamma=run.gamma),
-            sampler=relive.Prioritized(alpha=1.0),
-            device=self._device,
-            seed=0,
-        )
+        return self._kind(**choices_of(run), device=self._device, seed=0)
 
     def _fill(self, run: Run) -> None:
         for call in tensor_calls_of(run, self._device):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from .._pipeline import MakeEnv
 from .._tensors import TensorEnvs
@@ -81,9 +81,14 @@ class Stepped(NamedTuple):
     reset: bool  # the environments were reset in mid-episode before this call
 
 
-def calls_of(run: Run) -> Iterator[Stepped]:
-    """Step a Gymnasium vector environment; in NEXT_STEP mode calls that only reset are handed on, too."""
-    envs = SyncVectorEnv([run.make_env] * run.num_envs, autoreset_mode=run.mode)
+def calls_of(run: Run, wrapped: Callable[[VectorEnv], Any] = lambda envs: envs) -> Iterator[Stepped]:
+    """Step a Gymnasium vector environment; in NEXT_STEP mode calls that only reset are handed on, too.
+
+    Args:
+        run: Which environments, and how often.
+        wrapped: Wraps the vector environment.
+    """
+    envs = wrapped(SyncVectorEnv([run.make_env] * run.num_envs, autoreset_mode=run.mode))
     obs, _ = envs.reset()
     action = np.zeros(run.num_envs, np.int64)
     for number in range(run.calls):

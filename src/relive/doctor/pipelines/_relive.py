@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import relive
 from relive._base.types import Float64
@@ -23,26 +22,13 @@ class Recorded(Runner):
     threads = True
 
     def _made(self, run: Run) -> relive.ReplayBuffer:
-        return relive.ReplayBuffer(
-            relive.Schema.from_spaces(Counter.observation_space, Counter.action_space),
-            run.size,
-            num_envs=run.num_envs,
-            item=relive.Transitions(n_step=run.n_step, gamma=run.gamma),
-            sampler=relive.Prioritized(alpha=1.0),
-        )
+        return relive.ReplayBuffer(**choices_of(run))
 
     def _fill(self, run: Run) -> None:
         from relive.gymnasium import Recorder
 
-        envs = Recorder(SyncVectorEnv([run.make_env] * run.num_envs, autoreset_mode=run.mode), self._buffer)
-        envs.reset()
-        for number in range(run.calls):
-            if number in run.reset_at:
-                envs.reset()
-            _, _, terminated, truncated, _ = envs.step(np.zeros(run.num_envs, np.int64))
-            ended = terminated | truncated
-            if run.mode is AutoresetMode.DISABLED and ended.any():
-                envs.reset(options={"reset_mask": ended})
+        for _ in calls_of(run, lambda envs: Recorder(envs, self._buffer)):
+            pass
 
     def items(self) -> Item:
         """Return every item that can be drawn."""
@@ -82,6 +68,17 @@ class ByHand(Recorded):
             step = call._asdict()
             del step["after"], step["reset"]  # the loop says nothing of it
             self._buffer.add(**step)
+
+
+def choices_of(run: Run) -> dict[str, Any]:
+    """Return the arguments of a buffer for a run."""
+    return {
+        "schema": relive.Schema.from_spaces(Counter.observation_space, Counter.action_space),
+        "capacity": run.size,
+        "num_envs": run.num_envs,
+        "item": relive.Transitions(n_step=run.n_step, gamma=run.gamma),
+        "sampler": relive.Prioritized(alpha=1.0),
+    }
 
 
 def weighed(masses: Float64) -> relive.ReplayBuffer:

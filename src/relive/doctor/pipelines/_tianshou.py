@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -19,13 +20,15 @@ from ._loops import Run, Runner, calls_of
 class TianshouLoop(Runner):
     """`PrioritizedVectorReplayBuffer` in a loop over a Gymnasium vector environment."""
 
+    kinds = "tianshou.data"  # where its buffers' classes are
+
     def __init__(self) -> None:
         super().__init__()
         with needs("tianshou", "relive.doctor"):
             import tianshou.data
             from tianshou.algorithm.algorithm_base import Algorithm
         self._data, self._returns = tianshou.data, Algorithm.compute_nstep_return
-        self._kinds: Any = tianshou.data  # where its buffers' classes are
+        self._kinds = importlib.import_module(self.kinds)
 
     def _made(self, run: Run) -> Any:
         return self._kinds.PrioritizedVectorReplayBuffer(run.size, run.num_envs, alpha=1.0, beta=0.4)
