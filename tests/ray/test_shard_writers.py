@@ -22,7 +22,13 @@ import relive
 from relive._schema.step_parser import StepParser
 from relive.ray._blocks import Filling, followed, restored, stacks
 from relive.ray._planning import planned
-from relive.ray._queue import MOST, Queue
+from relive.ray._sending import MOST, BlockQueue
+
+
+def turn(queue: BlockQueue, lines: Local, seconds: float = 0.0) -> None:
+    """Send what is due, and take what was acknowledged."""
+    queue.send(queue.due())
+    queue.take(lines.wait(queue.promises(), seconds))
 
 
 @settings(max_examples=60 if LONG else 20)
@@ -53,16 +59,9 @@ def test_a_writer_never_repeats_reorders_or_invents_a_step(calls: list[str]) -> 
     plan = planned(SCHEMA, 4096, 1, 1, None, None, np.random.default_rng(0))
     lines, envs = Local(plan), Counting()
     lines.ledger.clear()
-    queue = Queue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock)
-    queue._steps = 2
-    queue._open = queue._new()
+    queue = BlockQueue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock, longest=2)
     parser = StepParser(SCHEMA)
     sent = deaths = 0
-
-    def turn() -> None:
-        queue.send(queue.due())
-        queue.take(lines.wait(queue.promises(), 0.05))
-
     for call in calls:
         if call in ("add", "bare"):
             step = parser.step(envs.step([0], bare=call == "bare"), (1,), 1)
@@ -78,7 +77,7 @@ def test_a_writer_never_repeats_reorders_or_invents_a_step(calls: list[str]) -> 
             queue.seal()
             queue.open.cut.add(0)
         elif call == "send":
-            turn()
+            turn(queue, lines, 0.05)
         elif call in ("hold", "release") and lines.objects[0]:
             getattr(lines, call)(0)
         elif call in ("kill", "lose") and lines.objects[0]:
@@ -100,7 +99,7 @@ def test_a_writer_never_repeats_reorders_or_invents_a_step(calls: list[str]) -> 
     lines.cut_off.clear()
     for _ in range(60):
         lines.seconds += 0.3
-        turn()
+        turn(queue, lines, 0.05)
         if not queue.blocks and queue.open.empty:
             break
     assert not queue.steps
@@ -124,7 +123,7 @@ def lost_to_cuts(buffer: relive.ReplayBuffer, sent: int, times: list[int]) -> in
 def test_a_slow_shard_holds_a_writer_back_and_a_dead_one_does_not() -> None:
     plan = planned(SCHEMA, 4096, 1, 1, None, None, np.random.default_rng(0))
     lines, envs = Local(plan), Counting()
-    queue = Queue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock)
+    queue = BlockQueue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock)
     parser = StepParser(SCHEMA)
 
     def block() -> None:
@@ -149,8 +148,7 @@ def test_a_slow_shard_holds_a_writer_back_and_a_dead_one_does_not() -> None:
     lines.restart(0)
     for _ in range(20):
         lines.seconds += 0.3
-        queue.send(queue.due())
-        queue.take(lines.wait(queue.promises(), 0.0))
+        turn(queue, lines)
     assert (queue.steps, queue.down) == (0, False)
     assert lines.objects[0].buffer.column("obs")[0][:24, 1].tolist() == list(range(15, 39))
 
@@ -204,7 +202,7 @@ def test_what_was_dropped_leaves_a_cut() -> None:
     """Without `next_obs` only a cut tells that the step before a gap is not followed by the one behind it."""
     shards, lines = made(shards=1, save_dir=None)
     envs, lanes = Counting(), np.arange(LANES)
-    queue = Queue(lines, 0, "w", SCHEMA, lanes, lines.clock)
+    queue = BlockQueue(lines, 0, "w", SCHEMA, lanes, lines.clock)
     parser = StepParser(SCHEMA)
 
     def steps(count: int) -> None:
@@ -212,8 +210,7 @@ def test_what_was_dropped_leaves_a_cut() -> None:
             queue.open.kind = (False, False)
             queue.open.put(parser.step(envs.step(lanes, bare=True), (LANES,), 1), None, slice(None), None)
             queue.seal()
-            queue.send(queue.due())
-            queue.take(lines.wait(queue.promises(), 0.0))
+            turn(queue, lines)
 
     steps(5)
     lines.cut_off[0] = 0
@@ -222,8 +219,7 @@ def test_what_was_dropped_leaves_a_cut() -> None:
     lines.cut_off.clear()
     for _ in range(20):
         lines.seconds += 0.3
-        queue.send(queue.due())
-        queue.take(lines.wait(queue.promises(), 0.0))
+        turn(queue, lines)
     steps(3)
     batch = shards.sample(500)
     check_items(batch)
@@ -254,20 +250,18 @@ def test_a_shard_that_returns_from_a_save_cuts_its_lanes(tmp_path: Path) -> None
 def test_a_block_whose_acknowledgement_was_lost_is_not_added_twice() -> None:
     shards, lines = made(shards=1)
     envs, lanes = Counting(), np.arange(LANES)
-    queue, parser = Queue(lines, 0, "w", SCHEMA, lanes, lines.clock), StepParser(SCHEMA)
+    queue, parser = BlockQueue(lines, 0, "w", SCHEMA, lanes, lines.clock), StepParser(SCHEMA)
     for executed in (0, 1, 3):
         for _ in range(3):
             queue.open.kind = (True, False)
             queue.open.put(parser.step(envs.step(lanes), (LANES,), 1), None, slice(None), None)
             queue.seal()
         lines.cut_off[0] = executed
-        queue.send(queue.due())
-        queue.take(lines.wait(queue.promises(), 0.0))
+        turn(queue, lines)
         lines.cut_off.clear()
         for _ in range(5):
             lines.seconds += 0.3
-            queue.send(queue.due())
-            queue.take(lines.wait(queue.promises(), 0.0))
+            turn(queue, lines)
     stats = shards.stats()
     assert (stats.size, stats.added, stats.cuts) == (9 * LANES, 9 * LANES, 0)
 
@@ -485,10 +479,10 @@ def test_a_writer_that_ends_sends_what_it_holds(
     shard: str, end: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And says in one line what it could not send, in a bounded time."""
-    from relive.ray import _sender
+    from relive.ray import _sending
 
     if shard != "there" and not LONG:  # the whole time is waited for
-        monkeypatch.setattr(_sender, "CLOSING", 0.1)
+        monkeypatch.setattr(_sending, "CLOSING", 0.1)
     shards, lines = made(shards=1)
     envs, writer = Counting(), shards.writer()
     if shard == "dead":
@@ -501,7 +495,7 @@ def test_a_writer_that_ends_sends_what_it_holds(
         if end == "closed":
             writer.close()
         if end == "process":
-            _sender.stop_all()
+            _sending.stop_all()
             with pytest.raises(relive.errors.ReliveError, match="closed"):
                 writer.add(**envs.step(np.arange(LANES)))
         del writer

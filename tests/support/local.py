@@ -16,7 +16,7 @@ import relive
 from relive.ray._drawing import Drawer
 from relive.ray._planning import planned
 from relive.ray._shard import Shard
-from relive.ray._wire import Plan, ShardUnavailable
+from relive.ray._wire import ShardPlan, ShardUnavailable
 from relive.ray.shards import Shards
 
 
@@ -62,7 +62,7 @@ class Local:
         calls: How many calls of each method there were.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ShardPlan) -> None:
         self.plan, self.ledger = plan, Ledger()
         self.objects: list[Shard | None] = [Shard(plan, i, self.ledger) for i in range(plan.shards)]
         self.held: set[int] = set()
@@ -167,7 +167,7 @@ def local_shards(schema: relive.Schema, capacity: int, *, seed: int | None = 0, 
     lines = Local(plan)
     made = Shards.__new__(Shards)
     made._attach(plan, lines, rng, choices.pop("limiter", None))
-    made._drawer = made._draws.drawer = Drawer(plan, lines, rng, lines.clock)
+    made._drawer = Drawer(plan, lines, rng, lines.clock)
     made._drawer.health.hear_all(1.0)
     made._limit_from_now()
     if choices:

@@ -12,6 +12,8 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
+import relive
+
 Values = npt.NDArray[np.generic]
 
 _STYLE = """
@@ -61,19 +63,20 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 440, 200, 46, 24, 10
 _BINS, _COLUMNS = 36, 128
 
 
-def page(title: str, path: str, tiles: Iterable[tuple[str, str, str]], sections: Iterable[str], footer: str) -> str:
-    """The whole page; tiles are a name, a number and a note."""
+def page(title: str, path: str, tiles: Iterable[tuple[str, str, str]], sections: Iterable[str], note: str = "") -> str:
+    """Return the whole page; tiles are a name, a number and a note."""
     facts = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)} <small>{escape(note)}</small></dd></div>"
         for name, value, note in tiles
     )
+    footer = f"{note} Written by relive {relive.__version__}. The page needs no network and runs no scripts."
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}: {escape(path)}</title><style>{_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>"
         f'<p class="path">{escape(path)}</p><dl class="tiles">{facts}</dl>\n<main>\n'
         + "\n".join(section for section in sections if section)
-        + f"\n</main><footer>{escape(footer)}</footer></body></html>\n"
+        + f"\n</main><footer>{escape(footer.strip())}</footer></body></html>\n"
     )
 
 

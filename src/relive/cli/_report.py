@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import relive
 from relive import trajectories
 from relive.checkpoints import inspection
 from relive.cli._page import histogram, page, section, short, stacked, table, thumbnails
-
-_FOOTER = f"Written by relive {relive.__version__}. The page needs no network and runs no scripts."
 
 
 def of_save(found: inspection.Inspection) -> str:
@@ -51,7 +48,7 @@ def of_save(found: inspection.Inspection) -> str:
         section("Fields", "", table(("field", "dtype", "shape", "bytes"), _fields(found)), wide=True),
         section("Files", "", table(("file", "bytes"), found.files), wide=True),
     ]
-    return page("Replay buffer", found.path, tiles, sections, _FOOTER)
+    return page("Replay buffer", found.path, tiles, sections)
 
 
 def of_trajectories(found: trajectories.Inspection) -> str:
@@ -81,7 +78,7 @@ def of_trajectories(found: trajectories.Inspection) -> str:
         section("Missing files", "", table(("file",), [(name,) for name in found.missing])) if found.missing else "",
     ]
     even = "Draws are even over the steps of a buffer's window; they are not counted."
-    return page("Trajectories", found.path, tiles, sections, f"{even} {_FOOTER}")
+    return page("Trajectories", found.path, tiles, sections, even)
 
 
 _OF_STACKS = "Spread over the stored steps, lane by lane. Of stacked observations the newest frame is shown."

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import relive
 from relive._base.extras import needs
 from relive.cli import _page
 from relive.cli.terminal import columns, console
@@ -167,5 +166,4 @@ def _as_page(report: Report) -> str:
     if report.skipped:
         body = _page.table(("not examined",), [(reason,) for reason in report.skipped])
         sections.append(_page.section("Not examined", "", body, wide=True))
-    footer = f"Written by relive {relive.__version__}. The page needs no network and runs no scripts."
-    return _page.page("relive doctor", f"{report.pipeline}: {_verdict(report)}", tiles, sections, footer)
+    return _page.page("relive doctor", f"{report.pipeline}: {_verdict(report)}", tiles, sections)

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from relive._base.types import Float64, Int64
 
 from ._pipeline import Patient
-from ._report import Finding
+from ._report import Finding, Outcome
 
 CHANGES = "a draw changes what is stored"
 MASSES = "draws by mass at 42 million rows"
@@ -29,11 +29,9 @@ _REMEDIES = {
     "some twice as often and some never",
 }
 
-Outcome = tuple[list[Finding], list[str]]
-
 
 def table_d(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> Outcome:
-    """The table, and what was left out."""
+    """Make the table."""
     del known
     found, skipped = [], []
     samples = callable(getattr(patient.pipeline, "sample", None))
@@ -43,25 +41,20 @@ def table_d(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known
             break
         patient.renew()
         wrong, example = _changes(patient, n_step, mode)
-        found.append(_finding(CHANGES, mode, n_step, wrong, _DRAWS, example))
+        found.append(Finding.of_probe(CHANGES, "D", mode, n_step, wrong, _DRAWS, example, _REMEDIES[CHANGES]))
     if patient.can_choose:
         patient.renew()
         faults = _misdrawn(patient)
-        found.append(_finding(MASSES, mode, 1, bool(faults), 1, "; ".join(faults)))
+        wrong, example = int(bool(faults)), "; ".join(faults)
+        found.append(Finding.of_probe(MASSES, "D", mode, 1, wrong, 1, example, _REMEDIES[MASSES]))
     elif patient.prioritizes:
         skipped.append(f"{MASSES}: give the pipeline `choose(masses, n)`, which draws positions by masses")
     return found, skipped
 
 
-def _finding(probe: str, mode: AutoresetMode, n_step: int, wrong: int, of: int, example: str) -> Finding:
-    shown = (example, _REMEDIES[probe]) if wrong else ("", "")
-    return Finding(probe, "D", mode.name.lower(), n_step, int(wrong), of, *shown)
-
-
 def _changes(patient: Patient, n_step: int, mode: AutoresetMode) -> tuple[int, str]:
-    """How many of the draws wrote to stored arrays, and what the first of them did."""
-    choices: dict[str, Any] = {"capacity": patient.lanes * _ROWS} if patient.can_size else {}
-    patient.run(_CALLS, n_step, mode, **choices)
+    """Count the draws that wrote to stored arrays, and say what the first of them did."""
+    patient.run(_CALLS, n_step, mode, capacity=patient.lanes * _ROWS)
     wrong, example = 0, ""
     for _ in range(_DRAWS):
         watch = _Watch(patient.arrays())
@@ -102,7 +95,7 @@ class _Watch:
         return (name for name, values in self._before.items() if _values(arrays[name]) != values)
 
     def verdict(self, arrays: Mapping[str, Any]) -> str:
-        """What became of the arrays, `arrays` being what the pipeline has now; empty where nothing did."""
+        """Say what became of the arrays, `arrays` being what the pipeline has now; empty if they are as before."""
         lasting = {*self._changed(self._arrays), *self._changed({**self._arrays, **arrays})}
         written = {name for name, array in self._arrays.items() if _version(array) != self._versions[name]}
         for name in self._before:
@@ -119,7 +112,7 @@ def _values(array: Any) -> object:
 
 
 def _version(array: Any) -> int:
-    """How often a tensor has been written to; 0 where nothing counts that."""
+    """Return how often a tensor has been written to; 0 where nothing counts that."""
     try:
         return int(array._version)
     except (AttributeError, RuntimeError):  # an array; a tensor made in inference mode
@@ -127,7 +120,7 @@ def _version(array: Any) -> int:
 
 
 def _misdrawn(patient: Patient) -> list[str]:
-    """What is wrong with positions drawn by masses: one of 41 million, 2**20 of 1, and 2**16 of 0."""
+    """Say what is wrong with positions drawn by masses: one of 41 million, 2**20 of 1, and 2**16 of 0."""
     masses: Float64 = np.zeros(1 + _ONES + _ZEROS)
     masses[0], masses[1 : 1 + _ONES] = _TOTAL - _ONES, 1.0
     at = patient.choose(masses, _POSITIONS)
@@ -135,7 +128,7 @@ def _misdrawn(patient: Patient) -> list[str]:
 
 
 def _laws(at: Int64) -> Iterator[tuple[str, bool]]:
-    """Each law of the draws, in words, and whether it is broken: by six standard deviations, once in 10^9 times."""
+    """Yield each law of the draws, and whether it is broken: by six standard deviations, once in 10^9 times."""
     zeros = int((at > _ONES).sum())
     yield f"items of mass 0 are drawn {zeros} times", zeros > 0
     ones = at[(at > 0) & (at <= _ONES)] - 1

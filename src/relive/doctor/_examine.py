@@ -77,7 +77,7 @@ def examine(
 def admit(
     pipeline: Any, n_steps: Any, modes: Any, name: str | None, at: str
 ) -> tuple[Patient, list[int], list[AutoresetMode], list[str]]:
-    """The pipeline as a patient, each n, the modes that it knows of those asked for, and what is left out.
+    """Return the pipeline as a patient, each n, the modes that it knows of those asked for, and what is left out.
 
     Raises:
         ArgumentError: The pipeline is none, or knows none of the modes; an argument outside its limits.
@@ -105,8 +105,7 @@ def _table_a(patient: Patient, mode: AutoresetMode, n_step: int) -> Iterator[Fin
     of = max(len(items), 1)
     for probe in PROBES:
         texts = [fault.text for fault in faults if fault.probe == probe]
-        shown = (texts[0], REMEDIES[probe]) if texts else ("", "")
-        yield Finding(probe, "A", mode.name.lower(), n_step, len(texts), of, *shown)
+        yield Finding.of_probe(probe, "A", mode, n_step, len(texts), of, texts[0] if texts else "", REMEDIES[probe])
 
 
 def _faults_in(mode: AutoresetMode, checks: Iterable[Finding]) -> int:
@@ -114,7 +113,7 @@ def _faults_in(mode: AutoresetMode, checks: Iterable[Finding]) -> int:
 
 
 def _makes(pipeline: Any) -> bool:
-    """Whether it makes pipelines, and is none itself."""
+    """Return whether it makes pipelines, and is none itself."""
     return callable(pipeline) and (isinstance(pipeline, type) or not isinstance(pipeline, Pipeline))
 
 

@@ -31,7 +31,7 @@ _PASSED = ("<", str(Path(gymnasium.__file__).parent), str(Path(np.__file__).pare
 
 @cache
 def _stores(path: str) -> bool:
-    """Whether the code of a file may store steps."""
+    """Return whether the code of a file may store steps."""
     standard = path.startswith(_STANDARD) and "site-packages" not in path
     return not (standard or path.startswith(_PASSED) or str(Path(path).parent) == _OWN or path == _loops.__file__)
 
@@ -118,7 +118,7 @@ class Beside:
             raise self._error
 
     def _state(self) -> list[str]:
-        """Whether it sleeps, and how often it was woken up."""
+        """Return whether it sleeps, and how often it was woken up."""
         if sys.platform != "linux":
             return ["S"]
         return _STATE.findall(Path(f"/proc/self/task/{self._thread.native_id}/status").read_text())

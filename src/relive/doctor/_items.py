@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from ._pipeline import GAMMA, Stored
+from ._pipeline import GAMMA, PlainItem
 from ._world import Place, Target, World
 
 PHANTOM = "phantom step"
@@ -50,19 +50,16 @@ CELLS = {
 }
 
 
-@dataclass(frozen=True)
-class Fault:
-    """What is wrong with an item: the probe that it fails, and the item in words."""
+class Fault(NamedTuple):
+    """A fault of an item: the probe that it fails, and the item in words."""
 
     probe: str
     text: str
 
 
-def judge(items: Sequence[Stored], world: World, n_step: int) -> list[Fault]:
-    """Every fault of the items that a run has stored; an item may have several."""
-    faults = []
-    for item in items:
-        faults += [Fault(probe, text) for probe, text in faults_of(item, world, n_step)]
+def judge(items: Sequence[PlainItem], world: World, n_step: int) -> list[Fault]:
+    """List every fault of the items that a run has stored; an item may have several."""
+    faults = [fault for item in items for fault in faults_of(item, world, n_step)]
     places = [place for place in (world.place(item.obs) for item in items) if place and place.t < place.length]
     faults += [
         Fault(TWICE, f"obs {place.code} ({place}): {n} items start here")
@@ -75,35 +72,36 @@ def judge(items: Sequence[Stored], world: World, n_step: int) -> list[Fault]:
     return faults
 
 
-def faults_of(item: Stored, world: World, n_step: int) -> Iterator[tuple[str, str]]:
-    """Each fault of an item: the probe that it fails, and the item in words."""
+def faults_of(item: PlainItem, world: World, n_step: int) -> Iterator[Fault]:
+    """Yield each fault of an item."""
     place = world.place(item.obs)
     if place is None:
-        yield NO_STEP, f"obs {item.obs:g}, which the environment never returned: {item}"
+        yield Fault(NO_STEP, f"obs {item.obs:g}, which the environment never returned: {item}")
         return
     if place.t == place.length:
-        yield PHANTOM, f"obs {item.obs:g} is the final observation of {place}, yet a step starts at it: {item}"
+        text = f"obs {item.obs:g} is the final observation of {place}, yet a step starts at it: {item}"
+        yield Fault(PHANTOM, text)
         return
     if place.t >= world.lived(place):
-        yield NO_STEP, f"obs {item.obs:g} ({place}), where no step was taken: {item}"
+        yield Fault(NO_STEP, f"obs {item.obs:g} ({place}), where no step was taken: {item}")
         return
     targets = targets_of(place, world, n_step)
     wrong = [_differences(item, target) for target in targets]
     if all(wrong):
         text = f"obs {item.obs:g} ({place}): {item}; right: {targets[0]}"
         for probe in wrong[0]:
-            yield probe, text
+            yield Fault(probe, text)
 
 
 def targets_of(place: Place, world: World, n_step: int) -> list[Target]:
-    """The right targets, the longest first: shorter windows are right only where the stream went no further."""
+    """List the right targets, the longest first: shorter windows are right only where the stream went no further."""
     rest = world.lived(place) - place.t
     longest = min(n_step, rest)
     open_end = rest < n_step and world.lived(place) < place.length
     return [world.target(place, steps, GAMMA) for steps in range(longest, 0 if open_end else longest - 1, -1)]
 
 
-def _differences(item: Stored, target: Target) -> list[str]:
+def _differences(item: PlainItem, target: Target) -> list[str]:
     found = []
     if not abs(item.reward - target.reward) < 1e-4 * max(1.0, abs(target.reward)):
         found.append(REWARD)
@@ -119,7 +117,7 @@ def _differences(item: Stored, target: Target) -> list[str]:
 
 
 def holes(places: Sequence[Place], world: World, n_step: int) -> list[Place]:
-    """Steps at which no item starts, though older ones of their lane are stored and a window from them is complete."""
+    """List the steps without an item, though older ones of their lane are stored and their window is complete."""
     known, holes = set(places), list[Place]()
     for lane in sorted({lane for lane, _ in world.taken}):
         lived = sorted((episode, steps) for (at, episode), steps in world.taken.items() if at == lane)

@@ -1,4 +1,4 @@
-"""What the doctor examines, and how it is run."""
+"""Pipelines, which the doctor examines, and the patient, which runs one."""
 
 from __future__ import annotations
 
@@ -100,11 +100,11 @@ class Pipeline(Protocol):
         ...
 
     def items(self) -> Iterable[Any]:
-        """Every stored item: `(obs, reward, bootstrap, next_obs)`, or an object or mapping with these names."""
+        """Return every stored item: `(obs, reward, bootstrap, next_obs)`, or objects or mappings with these names."""
         ...
 
 
-class Stored(NamedTuple):
+class PlainItem(NamedTuple):
     """An item in plain numbers."""
 
     obs: float
@@ -143,8 +143,8 @@ class Patient:
         if not isinstance(self.pipeline, Pipeline) or isinstance(self.pipeline, type):
             got = f"`{type(self.pipeline).__name__}`"
             raise ArgumentError(message("a pipeline, with methods `run` and `items`", got, self.name))
-        names = inspect.signature(self.pipeline.run).parameters
-        self.can_size, self.can_reset = "capacity" in names, "reset_at" in names
+        self._takes = inspect.signature(self.pipeline.run).parameters.keys()
+        self.can_size, self.can_reset = "capacity" in self._takes, "reset_at" in self._takes
         self.prioritizes = all(callable(getattr(self.pipeline, name, None)) for name in ("sample", "update"))
         self.can_look, self.can_choose = (callable(getattr(self.pipeline, name, None)) for name in ("arrays", "choose"))
         at = f"{self.name}.modes"
@@ -173,15 +173,15 @@ class Patient:
             ArgumentError: It raised, or did not step the environments.
         """
         self.world = World(self.course, gate)
-        given = {name: value for name, value in choices.items() if value is not None}
+        given = {name: value for name, value in choices.items() if name in self._takes}
         with self.sound("run"):
             self.pipeline.run(self.world.make_env, self.lanes, calls, n_step, GAMMA, autoreset_mode=mode, **given)
         if not self.world.steps:
             remedy = "step the environments that `make_env` returns, in this process"
             raise ArgumentError(message("a run that steps its environments", "no step", f"{self.name}.run", remedy))
 
-    def items(self) -> list[Stored]:
-        """Every stored item.
+    def items(self) -> list[PlainItem]:
+        """Return every stored item.
 
         Raises:
             ArgumentError: The pipeline raised, or returned something else.
@@ -189,7 +189,7 @@ class Patient:
         with self.sound("items"):
             return self._read(self.pipeline.items(), "items")
 
-    def draw(self, n: int) -> list[Stored]:
+    def draw(self, n: int) -> list[PlainItem]:
         """Draw items, whether they have handles or not; whatever the pipeline raises passes.
 
         Raises:
@@ -197,7 +197,7 @@ class Patient:
         """
         return self._read(self.pipeline.sample(n), "sample")
 
-    def sample(self, n: int) -> list[Stored]:
+    def sample(self, n: int) -> list[PlainItem]:
         """Draw items; whatever the pipeline raises passes.
 
         Raises:
@@ -214,7 +214,7 @@ class Patient:
         self.pipeline.update(handles, np.asarray(td_errors, np.float64))
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays in which the steps are kept; what else the mapping has is left out.
+        """Return the arrays in which the steps are kept, without what else the mapping has.
 
         Raises:
             ArgumentError: The pipeline raised, or returned something else.
@@ -223,7 +223,7 @@ class Patient:
             return {name: value for name, value in self.pipeline.arrays().items() if hasattr(value, "tolist")}
 
     def choose(self, masses: Float64, n: int) -> Int64:
-        """Positions drawn in proportion to masses, `[n]`.
+        """Draw positions in proportion to masses, `[n]`.
 
         Raises:
             ArgumentError: The pipeline raised, or returned something else.
@@ -239,7 +239,7 @@ class Patient:
         """Turn what the pipeline raises in a block into an error that names the method."""
         return _Sound(f"{self.name}.{method}")
 
-    def _read(self, items: Any, method: str) -> list[Stored]:
+    def _read(self, items: Any, method: str) -> list[PlainItem]:
         at = f"{self.name}.{method}"
         return columns(items, at) if isinstance(items, Item) else [stored(item, at) for item in items]
 
@@ -262,8 +262,8 @@ class _Sound:
             raise ArgumentError(message("a pipeline that runs", got, self._at)) from error
 
 
-def stored(item: Any, at: str) -> Stored:
-    """An item as numbers.
+def stored(item: Any, at: str) -> PlainItem:
+    """Return an item as numbers.
 
     Raises:
         ArgumentError: It is no item.
@@ -278,14 +278,14 @@ def stored(item: Any, at: str) -> Stored:
         obs, reward, bootstrap, next_obs = [value if type(value) is float else _number(value) for value in values]
         weight = getattr(item, "weight", None)
         weight = 1.0 if weight is None else _number(weight)
-        return Stored(obs, reward, bootstrap, next_obs, getattr(item, "handle", None), weight)
+        return PlainItem(obs, reward, bootstrap, next_obs, getattr(item, "handle", None), weight)
     except (TypeError, ValueError, AttributeError) as error:
         wanted = "items `(obs, reward, bootstrap, next_obs)`, each a number"
         raise ArgumentError(message(wanted, f"`{type(item).__name__}` ({error})", at)) from None
 
 
-def columns(item: Item, at: str) -> list[Stored]:
-    """Items that come as one `Item` of columns.
+def columns(item: Item, at: str) -> list[PlainItem]:
+    """Return the items of one `Item` of columns.
 
     Raises:
         ArgumentError: They are no columns of one length.
@@ -295,7 +295,7 @@ def columns(item: Item, at: str) -> list[Stored]:
         count = len(numbers[0])
         handles = [None] * count if item.handle is None else getattr(item.handle, "tolist", lambda: item.handle)()
         weights = _column(item.weight) if hasattr(item.weight, "__len__") else [_number(item.weight)] * count
-        return [Stored(*row) for row in zip(*numbers, handles, weights, strict=True)]
+        return [PlainItem(*row) for row in zip(*numbers, handles, weights, strict=True)]
     except (TypeError, ValueError, AttributeError) as error:
         wanted = "an `Item` of columns, arrays or tensors `[B, ...]`"
         raise ArgumentError(message(wanted, f"`{error}`", at)) from None
@@ -306,12 +306,12 @@ def _column(values: Any) -> list[float]:
 
 
 def on_host(value: Any) -> np.ndarray[Any, Any]:
-    """A NumPy array of an array, of a tensor on any device, or of numbers."""
+    """Return the NumPy array of an array, of a tensor on any device, or of numbers."""
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
 def _number(value: Any) -> float:
-    """A number, or the last one of an array, such as the newest frame of a stack."""
+    """Return a number, or the last one of an array, such as the newest frame of a stack."""
     if isinstance(value, int | float):
         return float(value)
     flat = np.asarray(value.tolist() if hasattr(value, "detach") else value).reshape(-1)
@@ -319,7 +319,7 @@ def _number(value: Any) -> float:
 
 
 def mode_of(mode: Any, at: str = "examine(modes)") -> AutoresetMode:
-    """An autoreset mode by itself or by its name: `next_step`, `NEXT_STEP` or `NextStep`.
+    """Return an autoreset mode, given by itself or by its name: `next_step`, `NEXT_STEP` or `NextStep`.
 
     Raises:
         ArgumentError: There is none of this name.

@@ -1,4 +1,4 @@
-"""Table C: what late and bad TD errors do to what is drawn."""
+"""Table C: late and bad TD errors, and what they do to draws."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from ._pipeline import Patient, Stored, WithoutHandle
-from ._report import Finding
+from ._pipeline import Patient, PlainItem, WithoutHandle
+from ._report import Finding, Outcome
 
 _CALLS, _ROWS = 32, 20  # rows of a lane: so that each run overwrites the one before, also where some calls only reset
 _EACH = 40  # draws for each stored item
@@ -32,11 +31,11 @@ Held = Counter[float]  # how many items are stored, by their observations
 
 
 @dataclass
-class Drawn:
-    """What many draws from the items `held` gave."""
+class ManyDraws:
+    """The results of many draws from the items `held`."""
 
     held: Held
-    items: list[Stored] = field(default_factory=list)
+    items: list[PlainItem] = field(default_factory=list)
     raised: str = ""
 
     @property
@@ -44,8 +43,8 @@ class Drawn:
         """Draws of each item, by its observation."""
         return Counter(item.obs for item in self.items)
 
-    def risen(self, before: Drawn) -> set[float]:
-        """The items that take far more than an even share now, and did not before."""
+    def risen(self, before: ManyDraws) -> set[float]:
+        """Find the items that take far more than an even share now, and did not before."""
         old, even = before.counts, len(self.items) / max(self.held.total(), 1)
         return {
             obs
@@ -54,7 +53,7 @@ class Drawn:
         }
 
     def ill(self, count: int | None = None) -> str:
-        """Why these are not sound draws, in which `count` items, or all of them, have a share; empty if they are."""
+        """Say why these are no sound draws, in which `count` items, or all, have a share; empty if they are."""
         if self.raised:
             return f"every later `sample` raises {self.raised}"
         bad = sum(not (math.isfinite(item.weight) and item.weight > 0) for item in self.items)
@@ -64,8 +63,8 @@ class Drawn:
         return " and ".join(parts)
 
 
-def table_c(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> Any:
-    """The table, and what was left out."""
+def table_c(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> Outcome:
+    """Make the table."""
     del n_steps, known
     if not patient.prioritizes:
         return [], ["table C: the pipeline has no methods `sample` and `update`, so no priorities"]
@@ -78,8 +77,7 @@ def table_c(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known
             skipped.append(f"{probe}: what earlier runs did to this pipeline lasts; give a function that makes it")
             continue
         wrong, of, example = verdict
-        shown = (example, _REMEDIES[remedy]) if wrong else ("", "")
-        found.append(Finding(probe, "C", mode.name.lower(), 1, wrong, of, *shown))
+        found.append(Finding.of_probe(probe, "C", mode, 1, wrong, of, example, _REMEDIES[remedy]))
     return found, skipped
 
 
@@ -94,12 +92,11 @@ class _Ward:
 
     def fill(self, capacity: int = 0) -> Held:
         """Fill the buffer, of `_ROWS` rows a lane unless its capacity is given; return what it holds."""
-        choices: dict[str, Any] = {"capacity": capacity or self.patient.lanes * _ROWS} if self.patient.can_size else {}
-        self.patient.run(_CALLS, 1, self._mode, **choices)
+        self.patient.run(_CALLS, 1, self._mode, capacity=capacity or self.patient.lanes * _ROWS)
         return Counter(item.obs for item in self.patient.items())
 
     def overwrite(self) -> Held:
-        """Fill the buffer until nothing is left of what it holds; what it holds then, nothing where that never ends."""
+        """Fill the buffer until every old item is overwritten, and return its items, or none if it never overwrites."""
         taken = 0
         for _ in range(_RUNS):
             held = self.fill()
@@ -108,9 +105,9 @@ class _Ward:
                 return held
         return Counter()
 
-    def draw(self, held: Held) -> Drawn:
+    def draw(self, held: Held) -> ManyDraws:
         """Draw each of the items many times."""
-        drawn = Drawn(held)
+        drawn = ManyDraws(held)
         try:
             while len(drawn.items) < _EACH * held.total():
                 batch = self.patient.sample(self.patient.batch)
@@ -125,21 +122,21 @@ class _Ward:
         return drawn
 
     @staticmethod
-    def distinct(drawn: Drawn) -> list[Stored]:
-        """Every item that was drawn, once."""
-        found: dict[float, Stored] = {}
+    def distinct(drawn: ManyDraws) -> list[PlainItem]:
+        """Return every item that was drawn, once."""
+        found: dict[float, PlainItem] = {}
         for item in drawn.items:
             found.setdefault(item.obs, item)
         return list(found.values())
 
-    def level(self) -> tuple[list[Stored], Held]:
-        """Fill the buffer and give all items the TD error 1; eight of them, none where that fails; what it holds."""
+    def level(self) -> tuple[list[PlainItem], Held]:
+        """Fill the buffer and give all items the TD error 1; return eight of these, none if it fails, and all."""
         held = self.fill()
         items = self.distinct(self.draw(held))
         refused = self.update(items, [1.0] * len(items))
         return [] if refused else items[:8], held
 
-    def update(self, items: Sequence[Stored], td_errors: Sequence[float]) -> str:
+    def update(self, items: Sequence[PlainItem], td_errors: Sequence[float]) -> str:
         """Give items their TD errors; return how the pipeline refused, or nothing."""
         try:
             self.patient.update([item.handle for item in items], td_errors)
@@ -155,7 +152,7 @@ def _plain_draws(ward: _Ward) -> Verdict:
 
 
 def _lands(ward: _Ward) -> Verdict:
-    """A large TD error of one item makes it the most drawn one."""
+    """Check that a large TD error of one item makes it the most drawn one."""
     chosen, held = ward.level()
     if len(chosen) < 8:
         return 1, 1, f"{held.total()} items are stored, but cannot all be drawn and updated"
@@ -171,7 +168,7 @@ def _lands(ward: _Ward) -> Verdict:
 
 
 def _late(ward: _Ward, td_error: float, between: bool) -> Verdict:
-    """TD errors of steps that have been overwritten since the draw."""
+    """Give TD errors to steps that have been overwritten since the draw."""
     before = ward.draw(ward.fill())
     chosen = ward.distinct(before)[:8]
     held = ward.overwrite()
@@ -189,7 +186,7 @@ def _late(ward: _Ward, td_error: float, between: bool) -> Verdict:
 
 
 def _bad(ward: _Ward, value: float) -> Verdict:
-    """One bad TD error among 8: refused as a whole, or without harm to the draws."""
+    """Give one bad TD error among 8: it is refused as a whole, or does no harm to the draws."""
     chosen, held = ward.level()
     before = ward.draw(held)
     if len(chosen) < 8 or before.ill():

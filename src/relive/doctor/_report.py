@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from gymnasium.vector import AutoresetMode
 
-@dataclass(frozen=True)
-class Finding:
+from relive._base.frozen import Frozen
+
+
+class Finding(Frozen):
     """One probe of one table, in one autoreset mode and for one n.
 
     Attributes:
@@ -33,9 +35,19 @@ class Finding:
     example: str = ""
     remedy: str = ""
 
+    @classmethod
+    def of_probe(
+        cls, probe: str, table: str, mode: AutoresetMode, n_step: int, wrong: int, of: int, example: str, remedy: str
+    ) -> Finding:
+        """Make the finding of a probe, with its example and remedy where something is wrong."""
+        shown = (example, remedy) if wrong else ("", "")
+        return cls(probe, table, mode.name.lower(), n_step, wrong, of, *shown)
 
-@dataclass(frozen=True)
-class Report:
+
+Outcome = tuple[list[Finding], list[str]]  # the checks of a table, and what was left out
+
+
+class Report(Frozen):
     """The verdict on a pipeline.
 
     Attributes:
@@ -59,11 +71,11 @@ class Report:
 
     @property
     def right(self) -> bool:
-        """Whether the examination found no fault."""
+        """True if the examination found no fault."""
         return not self.findings
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON: `pipeline`, `right`, `findings`."""
+        """Return plain values, for JSON: `pipeline`, `right`, `findings`."""
         return {
             "pipeline": self.pipeline,
             "right": self.right,
@@ -71,7 +83,7 @@ class Report:
         }
 
     def table(self, name: str) -> tuple[list[str], list[list[str]]]:
-        """The titles and the rows of a table; in A a cell has a number for each n, as `0 / 52`.
+        """Return the titles and the rows of a table; in A a cell has a number for each n, as `0 / 52`.
 
         Args:
             name: `"A"` to `"E"`.

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode
 
 from ._items import judge
 from ._pipeline import Patient
-from ._report import Finding
+from ._report import Finding, Outcome
 
 WRAPS = "ring wraps in mid-episode"
 RESETS = "reset in mid-episode"
@@ -27,11 +27,9 @@ _REMEDIES = {
     "before it",
 }
 
-Outcome = tuple[list[Finding], list[str]]
-
 
 def table_b(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> Outcome:
-    """The table, and what was left out; faults of a kind that table A found in this mode do not count again."""
+    """Make the table; faults of a kind that table A found in this mode do not count again."""
     found, skipped = [], []
     for n_step in n_steps:
         old = {c.probe for c in known if c.wrong and (c.autoreset_mode, c.n_step) == (mode.name.lower(), n_step)}
@@ -49,8 +47,7 @@ def table_b(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known
                 if new and not example:
                     example = f"{new[0].probe}: {new[0].text}"
             if of:
-                shown = (example, _REMEDIES[probe]) if wrong else ("", "")
-                found.append(Finding(probe, "B", mode.name.lower(), n_step, wrong, of, *shown))
+                found.append(Finding.of_probe(probe, "B", mode, n_step, wrong, of, example, _REMEDIES[probe]))
     if not patient.can_size and not any(check.probe == WRAPS for check in found):
         skipped.append(f"{WRAPS}: it did not wrap in {_MOST_CALLS} calls; give `run` an argument `capacity=None`")
     if not patient.can_reset:

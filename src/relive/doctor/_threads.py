@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from ._interleave import Beside, Lines
 from ._items import faults_of
-from ._pipeline import Patient, Stored
-from ._report import Finding
+from ._pipeline import Patient, PlainItem
+from ._report import Finding, Outcome
 
 IN_ADD = "draws in mid-add"
 IN_DRAW = "adds in mid-draw"
@@ -29,12 +28,11 @@ _REMEDIES = {
     IN_DRAW: "copy all fields of the drawn items under the lock that `add` takes, not their positions alone",
 }
 
-Outcome = tuple[list[Finding], list[str]]
 Key = tuple[float, float, float, float]
 
 
 def table_e(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> Outcome:
-    """The table, and what was left out; only for pipelines whose buffers are used from threads.
+    """Make the table, for pipelines whose buffers are used from threads.
 
     A fault of a kind that items have without threads, too, does not count.
     """
@@ -49,8 +47,7 @@ def table_e(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known
         patient.renew()
         _seed()
         wrong, of, example = examine(patient, mode, old)
-        shown = (example, _REMEDIES[probe]) if wrong else ("", "")
-        found.append(Finding(probe, "E", mode.name.lower(), 1, wrong, of, *shown))
+        found.append(Finding.of_probe(probe, "E", mode, 1, wrong, of, example, _REMEDIES[probe]))
     return found, []
 
 
@@ -64,7 +61,7 @@ def _seed() -> None:
 
 
 class _Draws:
-    """What draws gave, each with where the other thread stood."""
+    """The results of draws, each with the line at which the other thread was stopped."""
 
     def __init__(self, patient: Patient) -> None:
         self._patient = patient
@@ -79,7 +76,7 @@ class _Draws:
         self._given.append((where(), given))
 
     def verdict(self, old: Collection[str]) -> tuple[int, int, str]:
-        """How many of the draws had an item that is wrong, of how many, and the first of them."""
+        """Count the draws that had an item that is wrong, and all of them, and show the first."""
         wrong = [text for where, given in self._given if (text := self._fault(where, given, old))]
         return len(wrong), len(self._given), next(iter(wrong), "")
 
@@ -91,18 +88,14 @@ class _Draws:
         return ""
 
 
-def _keys(items: Sequence[Stored]) -> set[Key]:
+def _keys(items: Sequence[PlainItem]) -> set[Key]:
     return {item[:4] for item in items}
 
 
 def _faults(keys: set[Key], patient: Patient) -> Iterator[tuple[str, str]]:
-    """Kind and text of each fault, by the order of the items."""
+    """Yield kind and text of each fault, by the order of the items."""
     for key in sorted(keys):
-        yield from faults_of(Stored(*key, handle=None, weight=1.0), patient.world, 1)
-
-
-def _choices(patient: Patient) -> dict[str, Any]:
-    return {"capacity": patient.lanes * _ROWS} if patient.can_size else {}
+        yield from faults_of(PlainItem(*key, handle=None, weight=1.0), patient.world, 1)
 
 
 def _draws_in_adds(patient: Patient, mode: AutoresetMode, old: set[str]) -> tuple[int, int, str]:
@@ -121,7 +114,7 @@ def _draws_in_adds(patient: Patient, mode: AutoresetMode, old: set[str]) -> tupl
             made += learner.turn()
 
     def gate() -> None:
-        """Before a step of an environment nothing is being added."""
+        """Let the learner finish: before a step of an environment nothing is being added."""
         nonlocal steps
         lines.on = False
         learner.finish()
@@ -141,7 +134,7 @@ def _draws_in_adds(patient: Patient, mode: AutoresetMode, old: set[str]) -> tupl
     lines.on = False
     with Beside(work) as learner:
         with lines:
-            patient.run(_FULL + 2 * _ADDS, 1, mode, gate=gate, **_choices(patient))
+            patient.run(_FULL + 2 * _ADDS, 1, mode, gate=gate, capacity=patient.lanes * _ROWS)
         learner.finish()
     return draws.verdict(old)
 
@@ -158,7 +151,7 @@ def _adds_in_draws(patient: Patient, mode: AutoresetMode, old: set[str]) -> tupl
             left -= 1
 
     def run(ready: Callable[[], None]) -> None:
-        patient.run(_CALLS, 1, mode, gate=ready, **_choices(patient))
+        patient.run(_CALLS, 1, mode, gate=ready, capacity=patient.lanes * _ROWS)
 
     with Beside(run) as collector:
         for _ in range(patient.lanes * _FULL):
@@ -177,6 +170,6 @@ def _adds_in_draws(patient: Patient, mode: AutoresetMode, old: set[str]) -> tupl
 
 
 def _kinds(patient: Patient, n: int) -> set[str]:
-    """The kinds of faults in items that are drawn now."""
+    """Return the kinds of faults in items that are drawn now."""
     with patient.sound("sample"):
         return {probe for probe, _ in _faults(_keys(patient.draw(n)), patient)}

@@ -5,15 +5,16 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from relive._base.frozen import Frozen
+
 from ._examine import admit, generators_kept
 from ._items import TWICE, faults_of, holes, targets_of
-from ._pipeline import GAMMA, Patient, Pipeline, Stored
+from ._pipeline import GAMMA, Patient, Pipeline, PlainItem
 from ._world import Course, Place, World
 
 ENDS = ("truncated", "terminated")
@@ -21,8 +22,7 @@ LENGTHS = (4, 3, 5)
 _CALLS = 28  # the windows of the third episode are complete, whatever the mode
 
 
-@dataclass(frozen=True)
-class TracedItem:
+class TracedItem(Frozen):
     """One stored item, and what it should be.
 
     Attributes:
@@ -45,15 +45,14 @@ class TracedItem:
     right: tuple[float, float, float] | None
 
     def to_list(self) -> list[Any]:
-        """`[obs, reward, discount, next_obs]`, and where it is wrong `[..., faults, right]`."""
+        """Return `[obs, reward, discount, next_obs]`, and where it is wrong `[..., faults, right]`."""
         values = [_plain(value) for value in (self.obs, self.reward, self.discount, self.next_obs)]
         right = [_plain(value) for value in self.right] if self.right else None
         return [*values, list(self.faults), right] if self.faults else values
 
 
-@dataclass(frozen=True)
-class TracedState:
-    """What a pipeline has stored in one autoreset mode, for one n, where all episodes end in one way.
+class TracedState(Frozen):
+    """The items of a pipeline in one autoreset mode, for one n, if all episodes end in one way.
 
     Attributes:
         autoreset_mode: `"next_step"`, `"same_step"` or `"disabled"`.
@@ -74,12 +73,11 @@ class TracedState:
 
     @property
     def wrong(self) -> int:
-        """How many of the items are wrong."""
+        """The number of items that are wrong."""
         return sum(bool(item.faults) for item in self.items)
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(Frozen):
     """Three short episodes as a pipeline stores them, in every state that was asked for.
 
     Attributes:
@@ -96,7 +94,7 @@ class Trace:
     states: tuple[TracedState, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON: `pipeline`, `gamma`, `steps` and `states`."""
+        """Return plain values, for JSON: `pipeline`, `gamma`, `steps` and `states`."""
         states = [
             {
                 "autoreset_mode": state.autoreset_mode,
@@ -171,7 +169,7 @@ def _state(patient: Patient, mode: AutoresetMode, n_step: int, end: str) -> Trac
     return TracedState(mode.name.lower(), n_step, end, items, tuple(missing))
 
 
-def _traced(item: Stored, place: Place | None, world: World, n_step: int, times: int) -> TracedItem:
+def _traced(item: PlainItem, place: Place | None, world: World, n_step: int, times: int) -> TracedItem:
     faults = [probe for probe, _ in faults_of(item, world, n_step)] + [TWICE] * (times > 1)
     right = None
     if place is not None and place.t < min(place.length, world.lived(place)):
@@ -181,7 +179,7 @@ def _traced(item: Stored, place: Place | None, world: World, n_step: int, times:
 
 
 def _plain(value: float) -> float | None:
-    """A number for JSON: whole ones without a point, float32's noise rounded off; None where it is not finite."""
+    """Return a number for JSON: whole ones without a point, float32's noise rounded off; None if it is not finite."""
     if not np.isfinite(value):
         return None
     return int(value) if value == int(value) else round(value, 6)

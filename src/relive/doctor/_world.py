@@ -7,7 +7,6 @@ computed from its observation alone. Nothing here uses relive's own arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -19,7 +18,7 @@ _LANE, _EPISODE = 10_000, 100
 
 
 class Course(NamedTuple):
-    """How episodes go on and end.
+    """The lengths and ends of episodes.
 
     Attributes:
         lengths: Their lengths, in turn.
@@ -55,7 +54,7 @@ class Place(NamedTuple):
 
     @property
     def terminates(self) -> bool:
-        """Whether its episode ends in a terminal state; the others are truncated."""
+        """True if its episode ends in a terminal state; the others are truncated."""
         return self.episode % 2 == 1 if self.course.terminates is None else self.course.terminates
 
     @property
@@ -64,7 +63,7 @@ class Place(NamedTuple):
         return 1 + self.t + 8 * (self.episode % 8) + 64 * self.lane
 
     def later(self, steps: int) -> Place:
-        """The place so many steps later in the same episode."""
+        """Return the place so many steps later in the same episode."""
         return self._replace(t=self.t + steps)
 
     def __str__(self) -> str:
@@ -72,8 +71,7 @@ class Place(NamedTuple):
         return f"lane {self.lane}, episode {self.episode} ({end} after {self.length} steps), step {self.t}"
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """The right target of an item, `reward + bootstrap * V(next_obs)`."""
 
     steps: int
@@ -111,7 +109,7 @@ class World:
         return sum(self.taken.values())
 
     def place(self, obs: float) -> Place | None:
-        """Where an observation was made; None if it never was."""
+        """Return the place of an observation; None if it was never made."""
         if not np.isfinite(obs) or obs != int(obs) or obs < 0:
             return None
         code = int(obs)
@@ -119,11 +117,11 @@ class World:
         return place if place.t <= self.taken.get(place[:2], -1) else None
 
     def lived(self, place: Place) -> int:
-        """Steps taken in the episode of a place."""
+        """Return the steps taken in the episode of a place."""
         return self.taken[place[:2]]
 
     def target(self, place: Place, steps: int, gamma: float) -> Target:
-        """The target of `steps` steps from a place, none of which goes beyond the end of the episode."""
+        """Compute the target of `steps` steps from a place, none of which goes beyond the end of the episode."""
         reward = sum(gamma**k * place.later(k).reward for k in range(steps))
         last = place.later(steps)
         ended = last.t == place.length

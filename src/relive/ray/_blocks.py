@@ -10,7 +10,7 @@ import numpy as np
 from .._base.types import Array, Float64, Int64
 from .._schema.step_parser import Step
 from ..schema import Column, Schema
-from ._wire import Block
+from ._wire import StepBlock
 
 # Steps of a block, and its bytes: below 100 KB an argument travels with the call, far above it is worth no more.
 STEPS, _MOST_BYTES = 32, 4 << 20
@@ -29,6 +29,7 @@ class Filling:
         cut: Lanes of the whole to cut before the first step.
         begun: When the first step came; set by the writer.
         number: The block's number among those of its writer and shard.
+        promise: The call that sends it.
     """
 
     def __init__(self, schema: Schema, lanes: Int64, steps: int) -> None:
@@ -49,6 +50,7 @@ class Filling:
         self.counts[:] = 0
         self.cut: set[int] = set()
         self.kind: tuple[bool, bool] | None = None
+        self.promise: Any = None
         self.begun, self.number, self._even = 0.0, 0, True
 
     @property
@@ -58,12 +60,12 @@ class Filling:
 
     @property
     def empty(self) -> bool:
-        """Whether the block is empty."""
+        """True if the block is empty."""
         return not self.cut and not self.counts.any()
 
     @property
     def full(self) -> bool:
-        """Whether a lane has no room left."""
+        """True if a lane has no room left."""
         return int(self.counts.max()) == self.steps
 
     def put(self, step: Step, priority: Float64 | None, of: Int64 | slice, at: Int64 | None) -> None:
@@ -94,8 +96,8 @@ class Filling:
         else:
             self.counts[at] += 1
 
-    def block(self) -> Block:
-        """What is sent: views of the filled part, each contiguous, and copies of what is no step's of its own."""
+    def block(self) -> StepBlock:
+        """Return what is sent: contiguous views of the filled part, and copies of what is no step's of its own."""
         steps = int(self.counts.max(initial=0))
         later, given = self.kind or (False, False)
         values, successors = ([array[:steps] for array in arrays] for arrays in (self._values, self._later))
@@ -104,7 +106,7 @@ class Filling:
         for at in self._stacked:
             older.append(values[at].reshape(-1, *values[at].shape[2:])[led, :-1])
             values[at] = np.ascontiguousarray(values[at][:, :, -1])
-        return Block(
+        return StepBlock(
             self.lanes,
             self.counts.copy(),
             values,
@@ -119,7 +121,7 @@ class Filling:
         )
 
     def _apart(self, values: list[Array], successors: list[Array]) -> Int64:
-        """Which steps, as positions in `[T * L']`, have a next observation that is not the one of the next step."""
+        """Return the steps whose next observation is not the next step's, as positions in `[T * L']`."""
         times = np.arange(len(values[0]))[:, None]
         apart = times == self.counts - 1
         for array, after in zip(values, successors, strict=False):
@@ -127,7 +129,7 @@ class Filling:
         return np.flatnonzero(apart & (times < self.counts))
 
     def _led(self, values: list[Array]) -> Int64:
-        """Which steps, likewise, have stacks whose older frames are not the newer ones of the step before."""
+        """Return the steps, likewise, whose stacks have older frames that are not the newer ones of the step before."""
         if not self._stacked:
             return np.empty(0, np.int64)
         times = np.arange(len(values[0]))[:, None]
@@ -137,8 +139,8 @@ class Filling:
         return np.flatnonzero(led & (times < self.counts))
 
 
-def restored(block: Block, stacked: list[int]) -> Block:
-    """The block with whole stacks, of which it has the newest frames, and the older ones where they do not follow."""
+def restored(block: StepBlock, stacked: list[int]) -> StepBlock:
+    """Restore whole stacks, of which the block has the newest frames, and the older ones where they do not follow."""
     values = list(block.values)
     times, lanes = np.divmod(block.led, len(block.lanes))
     for at, older in zip(stacked, block.older, strict=True):
@@ -156,12 +158,12 @@ def restored(block: Block, stacked: list[int]) -> Block:
 
 
 def stacks(schema: Schema) -> list[int]:
-    """The columns that are stacks of several frames."""
+    """List the columns that are stacks of several frames."""
     return [at for at, column in enumerate(schema.columns) if (column.field.stack or 1) > 1]
 
 
-def followed(block: Block) -> list[Array]:
-    """The next observations of all steps of a block, `[T, L', ...]`: those that were sent, else the next step's."""
+def followed(block: StepBlock) -> list[Array]:
+    """Return the next observations of all steps, `[T, L', ...]`: those that were sent, else the next step's."""
     found: list[Array] = []
     for array, sent in zip(block.values, block.next_values or (), strict=False):
         whole = np.empty_like(array)
@@ -172,19 +174,19 @@ def followed(block: Block) -> list[Array]:
 
 
 def _words(array: Array, axes: int = 2) -> Array:
-    """The bytes behind the first axes, as words: equal numbers can differ in them, and NaN is equal to none."""
+    """Return the bytes after the first axes as words: equal numbers can differ in them, and NaN is equal to none."""
     flat = array.reshape(*array.shape[:axes], math.prod(array.shape[axes:]))
     nbytes = flat.shape[axes] * flat.itemsize
     return flat.view(next(f"u{word}" for word in (8, 4, 2, 1) if nbytes % word == 0))
 
 
 def _inside(column: Column) -> tuple[int, ...]:
-    """The shape of a canonical value: the frames of a stack come first."""
+    """Return the shape of a canonical value: the frames of a stack come first."""
     field = column.field
     return (field.stack, *field.shape) if field.stack and field.stack > 1 else field.shape
 
 
 def steps_of(schema: Schema, lanes: int) -> int:
-    """The number of steps in a block of so many lanes."""
+    """Return the number of steps in a block of so many lanes."""
     nbytes = sum(column.field.nbytes * column.field.frames for column in schema.columns)
     return max(1, min(STEPS, _MOST_BYTES // max(1, nbytes * lanes)))

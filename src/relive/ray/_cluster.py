@@ -15,13 +15,13 @@ from .._ring.lanes import rows_of
 from ..errors import ArgumentError, ReliveError, StorageError, event, message
 from ._ids import lanes_in
 from ._shard import Shard
-from ._wire import Plan, ShardUnavailable
+from ._wire import ShardPlan, ShardUnavailable
 
 _AT = "Shards(actor_options)"
 
 
 def ray() -> Any:
-    """Ray itself.
+    """Import Ray.
 
     Raises:
         MissingExtra: It is not installed.
@@ -38,7 +38,7 @@ class KeyValues:
         self._run = run
 
     def get(self, shard: int) -> int | None:
-        """The life that the shard began last."""
+        """Return the life that the shard began last."""
         from ray.experimental.internal_kv import _internal_kv_get
 
         found = _internal_kv_get(self._key(shard), namespace="relive")
@@ -70,7 +70,7 @@ class ShardActor(Shard):
 
 
 class Actors:
-    """How to reach shards that are Ray's actors; it can be sent to other actors.
+    """A transport to shards that are Ray's actors; it can be sent to other actors.
 
     Args:
         handles: Those of the actors.
@@ -88,7 +88,7 @@ class Actors:
         return len(self.handles)
 
     def call(self, shard: int, method: str, *arguments: Any) -> Any:
-        """As in `Transport`."""
+        """Call a method, as in `Transport`."""
         errors = ray().exceptions
         try:
             return self.handles[shard].call.remote((method, arguments))
@@ -96,12 +96,12 @@ class Actors:
             return ShardUnavailable(_said(error), isinstance(error, errors.ActorDiedError))
 
     def store(self) -> float:
-        """As in `Transport`."""
+        """Return the bytes of the smallest object store, as in `Transport`."""
         nodes = [node["Resources"] for node in ray().nodes() if node["Alive"]]
         return min((float(node.get("object_store_memory", math.inf)) for node in nodes), default=math.inf)
 
     def at_end(self, end: Callable[[], None]) -> None:
-        """As in `Transport`; `atexit` is too late in an actor, whose connections Ray takes down before."""
+        """Call `end` at the end, as in `Transport`; for actors `atexit` is too late: their connections go before."""
         atexit.unregister(end)  # what is registered last is called first: before Ray's own end
         atexit.register(end)
         worker = ray()._private.worker.global_worker
@@ -111,7 +111,7 @@ class Actors:
             actor.__ray_shutdown__ = functools.partial(_shut_down, end, own)
 
     def wait(self, promises: Sequence[Any], timeout: float) -> list[bool]:
-        """As in `Transport`."""
+        """Wait for promises, as in `Transport`."""
         open_ = [promise for promise in promises if not isinstance(promise, ShardUnavailable)]
         if open_:
             ready, _ = ray().wait(open_, num_returns=len(open_), timeout=timeout)
@@ -119,7 +119,7 @@ class Actors:
         return [isinstance(promise, ShardUnavailable) or promise in found for promise in promises]
 
     def take(self, promise: Any) -> Any:
-        """As in `Transport`."""
+        """Return the result of a promise, as in `Transport`."""
         if isinstance(promise, ShardUnavailable):
             raise promise
         module = ray()
@@ -148,13 +148,13 @@ def _shut_down(end: Callable[[], None], own: Callable[[], Any] | None) -> None:
 
 
 def _said(error: Exception) -> str:
-    """The first line of what Ray says."""
+    """Return the first line of what Ray says."""
     text = str(error).strip().split("\n")[0]
     return f"{type(error).__name__}: {text}"[:200]
 
 
-def options_of(given: Any, plan: Plan) -> list[dict[str, Any]]:
-    """What each actor is started with: Ray's own names, one dict for all or a list with one for each.
+def options_of(given: Any, plan: ShardPlan) -> list[dict[str, Any]]:
+    """Return the options of each actor: Ray's own names, from one dict for all or a list with one for each.
 
     Raises:
         ArgumentError: Neither, or a combination that does not work.
@@ -165,7 +165,7 @@ def options_of(given: Any, plan: Plan) -> list[dict[str, Any]]:
     return [_options(dict(each or {}), plan, shard) for shard, each in enumerate(several)]
 
 
-def _options(given: dict[str, Any], plan: Plan, shard: int) -> dict[str, Any]:
+def _options(given: dict[str, Any], plan: ShardPlan, shard: int) -> dict[str, Any]:
     strategy = given.get("scheduling_strategy")
     if given.get("lifetime") == "detached" and type(strategy).__name__ == "PlacementGroupSchedulingStrategy":
         remedy = "such an actor cannot be started again once the group is gone; leave one of them out"
@@ -182,7 +182,7 @@ def _options(given: dict[str, Any], plan: Plan, shard: int) -> dict[str, Any]:
     return defaults | given
 
 
-def started(plan: Plan, options: Any, timeout: float) -> Actors:
+def started(plan: ShardPlan, options: Any, timeout: float) -> Actors:
     """Start the actors, and wait until all of them run.
 
     Raises:

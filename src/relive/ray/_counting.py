@@ -6,13 +6,13 @@ import numpy as np
 
 from ._drawing import Drawer
 from ._ids import lanes_in
-from ._wire import Plan, ShardUnavailable, Transport
+from ._wire import ShardPlan, Transport
 from .stats import ShardsStats, ShardStats
 
 _WAIT = 1.0
 
 
-def snapshot(plan: Plan, transport: Transport, drawer: Drawer) -> ShardsStats:
+def snapshot(plan: ShardPlan, transport: Transport, drawer: Drawer) -> ShardsStats:
     """Ask all shards, and put together what is known."""
     health = drawer.health
     health.look()
@@ -20,16 +20,9 @@ def snapshot(plan: Plan, transport: Transport, drawer: Drawer) -> ShardsStats:
     asked = [transport.call(shard, "counts", health.largest) for shard in range(plan.shards)]
     cuts = nbytes = 0
     for shard, (promise, done) in enumerate(zip(asked, transport.wait(asked, _WAIT), strict=True)):
-        if not done:
-            health.miss(shard, f"no answer within {_WAIT:g} s")
-            continue
-        try:
-            status, of_it, size = transport.take(promise)
-        except ShardUnavailable as error:
-            health.miss(shard, str(error), error.final)
-            continue
-        health.hear(shard, status)
-        cuts, nbytes = cuts + of_it, nbytes + size
+        reply = health.taken(shard, promise, done, f"no answer within {_WAIT:g} s", status_at=0)
+        if reply is not None:
+            cuts, nbytes = cuts + reply[1], nbytes + reply[2]
     statuses, missing = health.statuses, np.flatnonzero(health.missing).tolist()
     there = [status for shard, status in enumerate(statuses) if not health.missing[shard]]
     added, now = health.added, drawer.clock()

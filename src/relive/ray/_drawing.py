@@ -1,25 +1,28 @@
-"""Draws over all shards, and updates of their priorities, for one caller: its generator, its beta, its counts."""
+"""Requests in flight to shards: draws, batches asked for ahead, and updates of priorities, for one caller."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._base.capabilities import completed
-from .._base.types import Bool, Float64, Int64
+from .._base.types import Bool, Float64, Int64, UInt32
 from .._buffer.writing import Value
+from .._flow.transform import Transform
 from ..batch import Batch
 from ..errors import NotEnoughData, StorageError, event, message
 from ..samplers import Sampler
 from ._health import Health
-from ._joining import Joiner
-from ._law import allotted, divided, points, probabilities, weights
-from ._wire import Drawn, Plan, ShardStatus, ShardUnavailable, Transport, packed
+from ._joining import Answers, Joiner
+from ._law import allotted, divided, points
+from ._pace import Pace
+from ._wire import DrawnPart, ShardPlan, Transport, packed
 
 # Seconds that a draw waits for a shard before others are asked: at least; as many times what draws usually take; but
 # not more than this, or draws would not go on within 2 s of a loss; unless they usually take more than half of it.
@@ -33,49 +36,26 @@ _AT = "Shards.sample"
 _LOG = logging.getLogger("relive")
 
 
-class Part:
-    """What one shard was asked for: the places in the batch, the promise, and how many updates went with it."""
+class AskedShard(NamedTuple):
+    """The request to one shard: the places in the batch, the promise, and how many updates went with it."""
 
-    __slots__ = ("places", "promise", "shard", "updates")
-
-    def __init__(self, shard: int, places: Int64, promise: Any, updates: int) -> None:
-        self.shard, self.places, self.promise, self.updates = shard, places, promise, updates
-
-
-class Request:
-    """A batch that was asked for."""
-
-    __slots__ = ("beta", "n", "parts", "q")
-
-    def __init__(self, n: int, beta: float, q: Float64, parts: list[Part]) -> None:
-        self.n, self.beta, self.q, self.parts = n, beta, q, parts
+    shard: int
+    places: Int64
+    promise: Any
+    updates: int
 
 
-class Answers:
-    """The parts that came.
+class Request(NamedTuple):
+    """A batch that was asked for, and how likely each shard was."""
 
-    Attributes:
-        chances: With which probability a place of the batch went to each shard, given who answered.
-        shards: Of each item.
-        totals: Of its shard, at the moment of its draw.
-        masses: Of each item.
-        parts: Places and fields.
-    """
-
-    def __init__(self, n: int, shards: int) -> None:
-        self.chances = np.zeros(shards)
-        self.shards, self.totals, self.masses = np.zeros(n, np.int64), np.ones(n), np.ones(n)
-        self.parts: list[tuple[Int64, dict[str, Any]]] = []
-
-    def take(self, part: Part, drawn: Drawn, total: float) -> None:
-        """Put a part in its places."""
-        self.shards[part.places], self.totals[part.places] = part.shard, total
-        self.masses[part.places] = drawn.masses
-        self.parts.append((part.places, drawn.fields))
+    n: int
+    beta: float
+    q: Float64
+    parts: list[AskedShard]
 
 
 class Drawer:
-    """Draws batches by one law over all shards.
+    """Draws batches by one law over all shards, as fast as its limiter allows.
 
     Args:
         plan: What the shards are built from.
@@ -84,6 +64,9 @@ class Drawer:
         clock: Seconds.
 
     Attributes:
+        lock: Held during a call.
+        pace: The limiter, or None.
+        prefetching: How many prefetches are open.
         clock: As above.
         health: What is known of the shards.
         rng: As above; may be replaced.
@@ -95,11 +78,17 @@ class Drawer:
     """
 
     def __init__(
-        self, plan: Plan, transport: Transport, rng: np.random.Generator, clock: Callable[[], float] = time.monotonic
+        self,
+        plan: ShardPlan,
+        transport: Transport,
+        rng: np.random.Generator,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan, self._transport, self.clock = plan, transport, clock
         self.rng, self.health = rng, Health(transport, clock)
-        self._joiner, self._sampler = Joiner(plan.schema, plan.item), completed(plan.sampler, Sampler)
+        self.lock, self.prefetching = threading.RLock(), 0
+        self.pace: Pace | None = None
+        self._joiner, self._sampler = Joiner(plan), completed(plan.sampler, Sampler)
         self.drawn = self.draws = self.late = self.stale = 0
         self.beta = 0.0
         self._took: deque[float] = deque(maxlen=_RECENT)
@@ -120,6 +109,21 @@ class Drawer:
             )
             _LOG.warning("%s", event(what, "Shards.prefetch", remedy))
 
+    def draw(self, n: int, beta: float | None) -> Batch:
+        """Draw a batch, as `Shards.sample` returns it."""
+        with self.lock:
+            self.wait(n, _AT)
+            return self.collect(self.ask(n, beta))
+
+    def wait(self, n: int, at: str) -> None:
+        """Wait until the limiter allows a draw of `n` items."""
+        if self.pace is not None:
+            self.pace.wait(n, at)
+
+    def may(self, n: int) -> bool:
+        """Return whether the limiter allows a draw of `n` items now."""
+        return self.pace is None or self.pace.may(n)
+
     # Asking.
 
     def ask(self, n: int, beta: float | None, alone: float = ALONE) -> Request:
@@ -136,12 +140,12 @@ class Drawer:
         """
         q, parts = self._ask(n, np.arange(n), self._believed(n, alone))
         self.health.look([part.shard for part in parts])
-        beta = self._beta() if beta is None else beta
+        beta = self._sampler.beta_at(self.draws) if beta is None else beta
         self.draws, self.beta = self.draws + 1, beta
         return Request(n, beta, q, parts)
 
     def look_for(self, n: int) -> None:
-        """Whether a draw of `n` items could be asked for.
+        """Raise if a draw of `n` items could not be asked for.
 
         Raises:
             NotEnoughData, StorageError: As in `ask`.
@@ -150,7 +154,7 @@ class Drawer:
         self._believed(n, 0.0)
 
     def _believed(self, n: int, alone: float) -> Float64:
-        """What each shard has, as far as is known, and known to be enough for a draw of `n`."""
+        """Return what each shard has, as far as is known, once that is enough for a draw of `n`."""
         for heard in (False, True):
             if heard:
                 self.health.hear_all(self.deadline, alone)
@@ -177,15 +181,11 @@ class Drawer:
         remedy = "they come back by themselves if their actors may restart; see `stats()` and Ray's dashboard"
         return StorageError(event(what, _AT, remedy))
 
-    def _beta(self) -> float:
-        return self._sampler.beta_at(self.draws)
-
-    def _ask(self, n: int, places: Int64, totals: Float64) -> tuple[Float64, list[Part]]:
-        """Ask for the items at some places of a batch; how likely each shard was, and the parts."""
+    def _ask(self, n: int, places: Int64, totals: Float64) -> tuple[Float64, list[AskedShard]]:
+        """Ask for the items at some places of a batch; return how likely each shard was, and the parts."""
         sampler, q = self._sampler, totals / totals.sum()
         if sampler.replacement:
-            stratified = sampler.stratified
-            shards, fractions = allotted(points(self.rng.random(len(places)), stratified), totals)
+            shards, fractions = allotted(points(self.rng.random(len(places)), sampler.stratified), totals)
         else:
             shards = divided(len(places), totals.astype(np.int64), self.rng)
             fractions = self.rng.random(len(places))
@@ -195,7 +195,7 @@ class Drawer:
             updates = self._held.pop(shard, [])
             joined = (_joined(updates),) if updates else ()
             promise = self._transport.call(shard, "draw", fractions[chosen], self.health.largest, *joined)
-            parts.append(Part(shard, places[chosen], promise, sum(len(ids) for ids, _ in updates)))
+            parts.append(AskedShard(shard, places[chosen], promise, sum(len(ids) for ids, _ in updates)))
         return q, parts
 
     # Collecting.
@@ -220,7 +220,10 @@ class Drawer:
             answers.chances += left * np.where(silent, 0.0, q)
             if not len(places):
                 self.drawn += n
-                return self._batch(request, answers)
+                batch = self._joiner.batch(answers, self.health.statuses, request.beta)
+                if self.pace is not None:
+                    self.pace.drawn(n)
+                return batch
             self.late += 1
             left *= float(q[silent].sum())
             if not self._plan.sampler.replacement:  # begin again: a second draw could repeat items of the first one
@@ -231,8 +234,8 @@ class Drawer:
             q, parts = self._ask(n, places, masses)
         raise self._no_answer()
 
-    def _await(self, parts: list[Part], answers: Answers, until: float) -> tuple[Bool, Int64]:
-        """Take the parts that come in time; the shards that gave none, and the places that are left."""
+    def _await(self, parts: list[AskedShard], answers: Answers, until: float) -> tuple[Bool, Int64]:
+        """Take the parts that come in time; return the shards that gave none, and the places that are left."""
         silent = np.zeros(self._transport.shards, bool)
         left: list[Int64] = []
         begun = self.clock()
@@ -245,11 +248,11 @@ class Drawer:
                 silent[part.shard] = True
                 left.append(part.places)
             else:
-                answers.take(part, drawn, self.health.statuses[part.shard].total)
+                answers.take(part.shard, part.places, drawn, self.health.statuses[part.shard].total)
         return silent, np.sort(np.concatenate(left)) if left else np.zeros(0, np.int64)
 
     def _kept(self, promises: list[Any], shards: list[int], until: float) -> list[bool]:
-        """Wait for some promises, one of each of some shards; which are kept or broken.
+        """Wait for some promises, one of each of some shards; return which are kept or broken.
 
         A missing shard is not waited for twice, and one among others not long. Without any others one
         that is slow is better than none, and it is waited for until it answers, or is known to be dead.
@@ -272,37 +275,17 @@ class Drawer:
         # On a machine where all are slow, the second one comes soon after the first.
         return self._transport.wait(promises, DEADLINE) if any(ready) else ready
 
-    def _taken(self, part: Part, done: bool, took: float) -> Drawn | None:
-        if not done:
-            self.health.miss(part.shard, f"a draw took more than {took:.1f} s")
+    def _taken(self, part: AskedShard, done: bool, took: float) -> DrawnPart | None:
+        reply = self.health.taken(part.shard, part.promise, done, f"a draw took more than {took:.1f} s")
+        if reply is None:
+            self.stale += part.updates * done  # of a shard that is late they may still be applied
             return None
-        try:
-            drawn, status = self._transport.take(part.promise)
-        except ShardUnavailable as error:
-            self.health.miss(part.shard, str(error), error.final)
-            self.stale += part.updates
-            return None
-        self.health.hear(part.shard, status)
-        return drawn if drawn is None else Drawn(*drawn)
-
-    def _batch(self, request: Request, answers: Answers) -> Batch:
-        fields = self._joiner.joined(request.n, answers.parts)
-        chance = probabilities(answers.chances, answers.shards, answers.masses, answers.totals)
-        there, statuses = answers.chances > 0, self.health.statuses
-        scale = self._sampler.weights
-        if scale is not None:
-            items = sum(float(w.items) for w, t in zip(statuses, there, strict=True) if t)
-        else:  # by these weights a batch is as one of fresh totals, whose weights are 1
-            items, scale = sum(w.total for w, t in zip(statuses, there, strict=True) if t), "none"
-            chance = chance / answers.masses
-        least = min(_least(c, w) for c, w in zip(answers.chances.tolist(), statuses, strict=True))
-        fields["weights"] = weights(chance, max(items, 1), request.beta, scale, least)
-        return Batch(fields)
+        return None if reply[0] is None else DrawnPart(*reply[0])
 
     # Priorities.
 
     def update(self, ids: Int64, td_error: Float64, wait: bool) -> int | None:
-        """Set priorities; how many were applied, if that is waited for. Else they go with the next draws."""
+        """Set priorities; return how many were applied, if that is waited for. Else they go with the next draws."""
         shards = ids % self._plan.num_envs % self._plan.shards
         for shard in np.unique(shards).tolist():
             chosen = shards == shard
@@ -321,7 +304,7 @@ class Drawer:
         self._applied(self._sent(), 0.0, stale=True)
 
     def write(self, ids: Int64, values: list[Value]) -> int:
-        """Write values back to steps; how many were written."""
+        """Write values back to steps; return how many were written."""
         shards, sent = ids % self._plan.num_envs % self._plan.shards, []
         for shard in np.unique(shards).tolist():
             chosen = shards == shard
@@ -332,7 +315,7 @@ class Drawer:
         return self._applied(sent, ALONE, stale=False)
 
     def _sent(self) -> list[tuple[int, int, Any]]:
-        """The updates that wait, sent: shard, how many, and the promise."""
+        """Send the updates that wait; return shard, how many, and the promise of each."""
         sent = []
         for shard, updates in self._held.items():
             ids, errors = _joined(updates)
@@ -342,29 +325,115 @@ class Drawer:
         return sent
 
     def _applied(self, sent: list[tuple[int, int, Any]], alone: float, stale: bool) -> int:
-        """How many were applied of what was sent; `stale`: what was not is counted."""
+        """Return how many were applied of what was sent; `stale`: count what was not."""
         shards, promises = [shard for shard, _, _ in sent], [promise for _, _, promise in sent]
         ready, applied = self._kept(promises, shards, self.clock() + alone) if sent else [], 0
         for (shard, count, promise), done in zip(sent, ready, strict=True):
-            try:
-                if not done:
-                    raise ShardUnavailable("an update took too long")
-                number, status = self._transport.take(promise)
-                self.health.hear(shard, status)
-                applied += number
-            except ShardUnavailable as error:
-                self.health.miss(shard, str(error), error.final)
+            reply = self.health.taken(shard, promise, done, "an update took too long")
+            if reply is None:
                 self.stale += count * stale
+            else:
+                applied += reply[0]
         return applied
 
 
 def _joined(updates: list[tuple[Int64, Float64]]) -> tuple[Int64, Float64]:
-    """Ids and TD errors, the latest last."""
+    """Join ids and TD errors, the latest last."""
     if len(updates) == 1:
         return updates[0]
     return np.concatenate([ids for ids, _ in updates]), np.concatenate([errors for _, errors in updates])
 
 
-def _least(chance: float, status: ShardStatus) -> float:
-    """The smallest positive probability of an item of one shard."""
-    return chance * status.smallest / status.total if chance > 0 and status.total > 0 else np.inf
+class ShardBatches(Iterator[Batch]):
+    """Batches of shards, `depth` of which are always asked for: an iterator, and a context manager.
+
+    No thread is needed: the shards work while the learner does. Batches come in the order in which they were asked for.
+
+    Args:
+        drawer: The handle's.
+        size: Items of a batch.
+        depth: How many are asked for ahead.
+        beta: As in `Shards.sample`.
+        transform: What a caller makes of them.
+        convert: What is made of these.
+    """
+
+    def __init__(
+        self,
+        drawer: Drawer,
+        size: int,
+        depth: int,
+        beta: float | None,
+        transform: Transform,
+        convert: Callable[[Batch], Batch],
+    ) -> None:
+        self._drawer, self._size, self._depth, self._beta = drawer, size, depth, beta
+        self._transform, self._convert = transform, convert
+        self._requests: deque[tuple[Request, UInt32]] = deque()  # and the number that `rng` starts from
+        self._begun = self._closed = self._looked = False
+
+    def __iter__(self) -> ShardBatches:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._closed:
+            raise StopIteration
+        self._begin()
+        try:
+            batch, seed = self._next()
+            if not self._looked:
+                self._looked = True
+                self._drawer.check_store(batch, self._depth)
+            return self._convert(self._transform(batch, seed))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> ShardBatches:
+        self._begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close, and send the updates that would have gone with the next draw."""
+        self.close()
+        with self._drawer.lock:
+            self._drawer.settle()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop what was asked for. May be called twice."""
+        if self._begun and not self._closed:
+            self._drawer.prefetching -= 1
+        self._closed = True
+        self._requests.clear()
+
+    def _begin(self) -> None:
+        if not self._begun and not self._closed:
+            self._begun = True
+            self._drawer.prefetching += 1
+
+    def _next(self) -> tuple[Batch, UInt32]:
+        """Return the batch that was asked for first, with its seed, and ask for others in its place."""
+        with self._drawer.lock:
+            if not self._requests:
+                self._drawer.wait(self._size, "Shards.prefetch")
+                self._ask(ALONE)
+            self._fill()
+            request, seed = self._requests.popleft()
+            batch = self._drawer.collect(request)
+            self._fill()
+            return batch, seed
+
+    def _fill(self) -> None:
+        """Request up to `depth` batches. Errors wait until none is left."""
+        while len(self._requests) < self._depth and self._drawer.may(self._size * (len(self._requests) + 1)):
+            try:
+                self._ask(0.0)
+            except (NotEnoughData, StorageError):
+                return
+
+    def _ask(self, alone: float) -> None:
+        seed = self._transform.seed(self._drawer.rng)
+        self._requests.append((self._drawer.ask(self._size, self._beta, alone), seed))

@@ -1,4 +1,4 @@
-"""What a caller knows of each shard: what it said last, whether it answers, what went with it when it died."""
+"""The last status of each shard: what it said, whether it answers, what went with it when it died."""
 
 from __future__ import annotations
 
@@ -59,8 +59,29 @@ class Health:
         self.heard[shard] = self._clock()
         self.largest = max(self.largest, status.largest)
 
+    def taken(self, shard: int, promise: Any, done: bool = True, late: str = "", status_at: int = -1) -> Any:
+        """Return a shard's reply to a call, and take in the status there; None, and the shard is missing, without one.
+
+        Args:
+            shard: Its number.
+            promise: The call.
+            done: Whether the promise is kept or broken.
+            late: Why the shard counts as missing, where it is neither.
+            status_at: The status's position in the reply, if that is more than a status.
+        """
+        if not done:
+            self.miss(shard, late)
+            return None
+        try:
+            reply = self._transport.take(promise)
+        except ShardUnavailable as error:
+            self.miss(shard, str(error), error.final)
+            return None
+        self.hear(shard, reply if isinstance(reply, ShardStatus) else reply[status_at])
+        return reply
+
     def miss(self, shard: int, why: str, final: bool = False) -> None:
-        """A shard did not answer."""
+        """Note that a shard did not answer."""
         if not self.missing[shard]:
             last = self.statuses[shard]
             left = f"; it had {last.size} steps. Draws go on with the others" if last else ""
@@ -112,11 +133,11 @@ class Health:
                 self.miss(shard, f"no answer within {self._clock() - begun:.0f} s")
 
     def masses(self) -> Float64:
-        """The totals of the shards that answer; 0 for the others."""
+        """Return the totals of the shards that answer; 0 for the others."""
         return np.where(self.missing, 0.0, [status.total for status in self.statuses])
 
     def counts(self) -> Int64:
-        """Likewise, how many items they have."""
+        """Return the numbers of their items, likewise."""
         return np.where(self.missing, 0, np.array([status.items for status in self.statuses], np.int64))
 
     def _ask(self, shard: int) -> None:
@@ -125,16 +146,11 @@ class Health:
             self._tried[shard] = self._clock()
 
     def _harvest(self, timeout: float) -> bool:
-        """Take in what shards answered; whether one did that is alive."""
+        """Take in what shards answered; return whether one did that is alive."""
         heard = False
         shards = list(self._asked)
         ready = self._transport.wait([self._asked[shard] for shard in shards], timeout)
         for shard, done in zip(shards, ready, strict=True):
             if done:
-                promise = self._asked.pop(shard)
-                try:
-                    self.hear(shard, self._transport.take(promise))
-                    heard = True
-                except ShardUnavailable as error:
-                    self.miss(shard, str(error), error.final)
+                heard |= self.taken(shard, self._asked.pop(shard)) is not None
         return heard

@@ -18,17 +18,17 @@ _ROWS = (1 << ROW_BITS) - 1
 
 
 def lanes_in(shard: int, shards: int, num_envs: int) -> Int64:
-    """The lanes of a shard."""
+    """Return the lanes of a shard."""
     return np.arange(shard, num_envs, shards)
 
 
 def most_lives(num_envs: int) -> int:
-    """How many lives ids have room for."""
+    """Return how many lives ids have room for."""
     return (1 << (63 - ROW_BITS)) // num_envs
 
 
 class Ids:
-    """Which steps of one shard's buffer have which ids.
+    """The ids of the steps of one shard's buffer.
 
     A buffer that comes back from a save goes on in a new life, at the row that the save ended with. The steps that were
     lost have the same rows in the life before: their ids name nothing.
@@ -48,7 +48,7 @@ class Ids:
 
     @classmethod
     def new(cls, lanes: Int64, num_envs: int, life: int = 0) -> Ids:
-        """Those of an empty buffer."""
+        """Make those of an empty buffer."""
         return cls(lanes, num_envs, [life], np.zeros((1, len(lanes)), np.int64))
 
     @property
@@ -57,17 +57,17 @@ class Ids:
         return int(self.lives[-1])
 
     def reborn(self, life: int, next_rows: Int64) -> Ids:
-        """Those of the same buffer, back from a save that had each lane up to `next_rows`, in a new life."""
+        """Make those of the same buffer, back from a save with each lane up to `next_rows`, in a new life."""
         # A life that began after the save has left nothing.
         firsts = np.minimum(self.firsts, next_rows)
         return Ids(self.lanes, self._num_envs, [*self.lives, life], np.concatenate([firsts, next_rows[None]]))
 
     def local(self, lanes: Int64) -> Int64:
-        """The buffer's lanes that these lanes of the whole are."""
+        """Return the buffer's lanes for these lanes of the whole."""
         return self._local[lanes]
 
     def outer(self, ids: Int64) -> Int64:
-        """The ids of steps that have `ids` in the buffer."""
+        """Return the ids of steps that have `ids` in the buffer."""
         rows, lanes = np.divmod(ids, len(self.lanes))
         if len(self.lives) == 1:
             lives: Any = self.lives[0]
@@ -76,7 +76,7 @@ class Ids:
         return np.asarray(((lives << ROW_BITS) + rows) * self._num_envs + self.lanes[lanes])
 
     def inner(self, ids: Int64, next_rows: Int64) -> tuple[Int64, Bool]:
-        """The buffer's own ids for those of `ids` that it has issued, and which these are; nothing is ever refused.
+        """Return the buffer's own ids for those of `ids` that it has issued, and which these are; refuse nothing.
 
         Args:
             ids: Of the whole.

@@ -11,32 +11,73 @@ from .._base.capabilities import completed
 from .._base.memory import Arena
 from .._base.nests import nested
 from .._base.types import Array, Int64
+from ..batch import Batch
 from ..items import Item
 from ..items._protocol import sealed
-from ..schema import Schema
+from ..samplers import Sampler
+from ._law import probabilities, weights
+from ._wire import DrawnPart, ShardPlan, ShardStatus
 
 # Blocks that are kept for the next batches.
 _KEPT, _KEPT_BYTES = 64, 256 << 20
 
 
+class Answers:
+    """The parts of a batch that came.
+
+    Attributes:
+        chances: The probability with which a place of the batch went to each shard, given who answered.
+        shards: Of each item.
+        totals: Of its shard, at the moment of its draw.
+        masses: Of each item.
+        parts: Places and fields.
+    """
+
+    def __init__(self, n: int, shards: int) -> None:
+        self.chances = np.zeros(shards)
+        self.shards, self.totals, self.masses = np.zeros(n, np.int64), np.ones(n), np.ones(n)
+        self.parts: list[tuple[Int64, dict[str, Any]]] = []
+
+    def take(self, shard: int, places: Int64, drawn: DrawnPart, total: float) -> None:
+        """Put a part in its places."""
+        self.shards[places], self.totals[places], self.masses[places] = shard, total, drawn.masses
+        self.parts.append((places, drawn.fields))
+
+
 class Joiner:
     """Joins what shards drew; the parts may be read-only, and belong to a transport."""
 
-    def __init__(self, schema: Schema, item: Item) -> None:
+    def __init__(self, plan: ShardPlan) -> None:
         self._arena = Arena(_KEPT, _KEPT_BYTES)
-        able = completed(item, Item)
+        able = completed(plan.item, Item)
         self._views, self._time_major = able.views, bool(able.time_major)
+        self._scale = completed(plan.sampler, Sampler).weights
         # Of items with a time axis, what there is one of each, and not one of each step.
-        states = {".".join(c.keys) for c in schema.columns if c.field.every is not None}
-        self._single = {"ids", "weights", *states} | ({"first"} - schema.tree.keys())
+        states = {".".join(c.keys) for c in plan.schema.columns if c.field.every is not None}
+        self._single = {"ids", "weights", *states} | ({"first"} - plan.schema.tree.keys())
 
-    def joined(self, n: int, parts: Sequence[tuple[Int64, dict[str, Array]]]) -> dict[str, Any]:
-        """The fields of a batch of `n` items.
+    def batch(self, answers: Answers, statuses: Sequence[ShardStatus], beta: float) -> Batch:
+        """Join the parts, and weigh the items.
 
         Args:
-            n: How many.
-            parts: Places in the batch, and the fields of the items that belong there, by path.
+            answers: The parts.
+            statuses: What each shard said last.
+            beta: The exponent of the weights.
         """
+        fields = self._joined(len(answers.shards), answers.parts)
+        chance = probabilities(answers.chances, answers.shards, answers.masses, answers.totals)
+        chances, scale = answers.chances.tolist(), self._scale
+        there = [status for status, c in zip(statuses, chances, strict=True) if c > 0]
+        if scale is not None:
+            items = float(sum(status.items for status in there))
+        else:  # by these weights a batch is as one of fresh totals, whose weights are 1
+            items, scale = sum(status.total for status in there), "none"
+            chance = chance / answers.masses
+        least = min(_least(c, status) for c, status in zip(chances, statuses, strict=True))
+        fields["weights"] = weights(chance, max(items, 1), beta, scale, least)
+        return Batch(fields)
+
+    def _joined(self, n: int, parts: Sequence[tuple[Int64, dict[str, Array]]]) -> dict[str, Any]:
         paths: dict[str, None] = dict.fromkeys(path for _, fields in parts for path in fields)
         joined: dict[str, Array] = {}
         where = [_slice(places) for places, _ in parts]
@@ -57,7 +98,7 @@ class Joiner:
         return sealed(nested((tuple(path.split(".")), array) for path, array in joined.items()), self._views)
 
     def _view(self, fields: dict[str, Array], path: str) -> Array:
-        """A field that is a view of another one."""
+        """Return a field that is a view of another one."""
         root, dot, rest = path.partition(".")
         view = self._views[root]
         whole, steps = fields[view.whole + dot + rest], slice(view.begin, view.end)
@@ -65,7 +106,12 @@ class Joiner:
 
 
 def _slice(places: Int64) -> Any:
-    """As a slice, where places follow each other: a copy then is one block."""
+    """Return places as a slice, where they follow each other: a copy then is one block."""
     first = int(places[0])
     together = int(places[-1]) - first + 1 == len(places) and bool((np.diff(places) == 1).all())
     return slice(first, first + len(places)) if together else places
+
+
+def _least(chance: float, status: ShardStatus) -> float:
+    """Return the smallest positive probability of an item of one shard."""
+    return chance * status.smallest / status.total if chance > 0 and status.total > 0 else np.inf

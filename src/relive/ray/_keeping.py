@@ -24,7 +24,7 @@ from ..checkpoints._saving import Saved, manifests_of
 from ..checkpoints.sharded import MANIFEST, directory, facts_name, newest, read_json, saves_in, write_json
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from ._ids import Ids, lanes_in
-from ._wire import Plan
+from ._wire import ShardPlan
 
 _LOG = logging.getLogger("relive")
 Found = tuple[ReplayBuffer, Ids, dict[str, int]]
@@ -33,7 +33,7 @@ Found = tuple[ReplayBuffer, Ids, dict[str, int]]
 class Keeper:
     """Saves one shard, when it is asked to and by the clock."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
+    def __init__(self, plan: ShardPlan, number: int) -> None:
         self._plan, self._number = plan, number
         self._mark: object = None
         self._last: Saved | None = None
@@ -84,7 +84,7 @@ class Keeper:
         return self.save(self._plan.save_dir, buffer, ids, seen)
 
     def saved(self, mark: object) -> None:
-        """A save of what `mark` stands for has come to its end."""
+        """Note that a save of what `mark` stands for has come to its end."""
         self._mark = mark
 
     def save(self, path: str, buffer: ReplayBuffer, ids: Ids, seen: dict[str, int]) -> Saved:
@@ -108,8 +108,8 @@ class Keeper:
         return self._last
 
 
-def loaded(plan: Plan, shard: int, again: bool) -> Found | None:
-    """What a shard is to begin with: its own last save, else what all were loaded from; None: it begins empty.
+def loaded(plan: ShardPlan, shard: int, again: bool) -> Found | None:
+    """Load what a shard begins with: its own last save, else what all were loaded from; None: it begins empty.
 
     Raises:
         StorageError: It cannot be read.
@@ -133,20 +133,20 @@ def _missing(path: str, shard: int, facts: dict[str, Any]) -> None:
     _LOG.warning("%s", event(f"Shard {shard} begins empty: it was never saved", path))
 
 
-def _choices(plan: Plan, lanes: int) -> dict[str, Any]:
+def _choices(plan: ShardPlan, lanes: int) -> dict[str, Any]:
     return {"item": plan.item, "sampler": plan.sampler, "capacity": plan.steps * lanes}
 
 
-def _own(plan: Plan, path: str, shard: int) -> Found:
-    """A shard's own save."""
+def _own(plan: ShardPlan, path: str, shard: int) -> Found:
+    """Load a shard's own save."""
     at = directory(path, shard)
     lanes, ids, blocks = _facts(path, shard, plan.num_envs)
     buffer = load(at, **_choices(plan, len(lanes)))
     return buffer, ids, blocks
 
 
-def _gathered(plan: Plan, shard: int, facts: dict[str, Any]) -> Found | None:
-    """A shard's lanes, out of the saves of another number of shards."""
+def _gathered(plan: ShardPlan, shard: int, facts: dict[str, Any]) -> Found | None:
+    """Load a shard's lanes from the saves of another number of shards."""
     path, mine = str(plan.source), set(lanes_in(shard, plan.shards, plan.num_envs).tolist())
     paths, chosen, lanes, lives = [], [], [], []
     for old in range(facts["shards"]):
@@ -172,7 +172,7 @@ def _gathered(plan: Plan, shard: int, facts: dict[str, Any]) -> Found | None:
 
 
 def _merged(lanes: list[int], num_envs: int, parts: list[tuple[Ids, list[int]]], next_rows: Int64) -> Ids:
-    """The lives of lanes that were in several shards: each lane has those of its own, and none of the others."""
+    """Merge the lives of lanes from several shards: each lane has those of its own, and none of the others."""
     known = sorted({int(life) for ids, _ in parts for life in ids.lives})
     firsts = np.empty((len(known), len(lanes)), np.int64)
     begin = 0
@@ -188,7 +188,7 @@ def _merged(lanes: list[int], num_envs: int, parts: list[tuple[Ids, list[int]]],
 
 
 def _known(path: str, shard: int, numbers: Sequence[int]) -> dict[str, Any]:
-    """What is known of those of a shard's saves that are there, by their numbers; nothing where the file is damaged."""
+    """Return the facts of those of a shard's saves that are there, by number; nothing if the file is damaged."""
     try:
         return {str(number): facts for number, facts in saves_in(read_json(path, facts_name(shard)), numbers).items()}
     except (StorageError, KeyError, TypeError, ValueError, AttributeError):
@@ -196,7 +196,7 @@ def _known(path: str, shard: int, numbers: Sequence[int]) -> dict[str, Any]:
 
 
 def _facts(path: str, shard: int, num_envs: int) -> tuple[list[int], Ids, dict[str, int]]:
-    """Lanes, lives, and the blocks of writers in a shard's newest save."""
+    """Read lanes, lives, and the blocks of writers in a shard's newest save."""
     name, number = facts_name(shard), newest(path, shard) or 0
     try:
         facts = saves_in(read_json(path, name), [number])[number]

@@ -16,14 +16,14 @@ _BELOW_ONE = 1 - 2.0**-53
 
 
 def points(uniforms: Float64, stratified: bool) -> Float64:
-    """Numbers in [0, 1) to draw at: one in each of as many equal slices, or the uniforms themselves."""
+    """Return numbers in [0, 1) to draw at: one in each of as many equal slices, or the uniforms themselves."""
     if not stratified:
         return uniforms
     return np.minimum((np.arange(len(uniforms)) + uniforms) / len(uniforms), _BELOW_ONE)
 
 
 def allotted(at: Float64, totals: Float64) -> tuple[Int64, Float64]:
-    """The shard that each point in [0, 1) of the sum of all totals lies in, and at which fraction of it.
+    """Find the shard that each point in [0, 1) of the sum of all totals lies in, and the fraction of it.
 
     A shard whose total is 0 is never chosen.
     """
@@ -36,13 +36,13 @@ def allotted(at: Float64, totals: Float64) -> tuple[Int64, Float64]:
 
 
 def divided(n: int, counts: Int64, rng: np.random.Generator) -> Int64:
-    """The shard of each of `n` items that are drawn without replacement, in random order."""
+    """Draw the shard of each of `n` items without replacement, in random order."""
     numbers = rng.multivariate_hypergeometric(counts, n)
     return rng.permutation(np.repeat(np.arange(len(counts)), numbers))
 
 
 def probabilities(chances: Float64, shards: Int64, masses: Float64, totals: Float64) -> Float64:
-    """With which probability each item was drawn.
+    """Return the probability with which each item was drawn.
 
     Args:
         chances: With which probability a place of the batch went to each shard.
@@ -54,7 +54,7 @@ def probabilities(chances: Float64, shards: Int64, masses: Float64, totals: Floa
 
 
 def weights(chance: Float64, items: float, beta: float, scale: str, least: float) -> Float32:
-    """Importance-sampling weights `(N P)**-beta`, divided by the largest of the batch or of all items, or not.
+    """Compute importance-sampling weights `(N P)**-beta`, divided by the largest of batch or buffer, or not.
 
     Args:
         chance: The items' probabilities P.

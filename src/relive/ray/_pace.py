@@ -28,7 +28,7 @@ class Pace:
         self._limit = Limit(limiter, self._counters, Ram().open({NAME: SPEC}, b""))
 
     def may(self, items: int) -> bool:
-        """Whether so many items may be drawn now."""
+        """Return whether so many items may be drawn now."""
         self._count()
         return self._limit.can_sample(items)
 

@@ -16,13 +16,13 @@ from ..checkpoints._schemas import fields_of, schema_of
 from ..checkpoints.sharded import FORMATS, MANIFEST, count_in, read_json
 from ..errors import CorruptionError, StorageError, event, message
 from ._drawing import Drawer
-from ._wire import Plan, ShardUnavailable, Transport
+from ._wire import ShardPlan, ShardUnavailable, Transport
 
 _PAUSE = 0.02
 
 
 class SavedShards(Frozen, kw_only=True):
-    """What a save of shards wrote.
+    """The record of a save of shards.
 
     Attributes:
         path: The directory.
@@ -39,8 +39,8 @@ class SavedShards(Frozen, kw_only=True):
     seconds: float
 
 
-def save(plan: Plan, transport: Transport, drawer: Drawer, path: str, *, rows: bool = True) -> SavedShards:
-    """Have every shard save itself, and then the first one write what all of them are.
+def save(plan: ShardPlan, transport: Transport, drawer: Drawer, path: str, *, rows: bool = True) -> SavedShards:
+    """Save each shard, then let the first one write the common manifest.
 
     Args:
         plan: What the shards are built from.
@@ -100,8 +100,8 @@ def _waited(transport: Any, promise: Any) -> Any:
         raise StorageError(event(f"A shard died while it was saved ({error})", "Shards.save")) from None
 
 
-class Loading:
-    """What a directory of shards says of itself.
+class ShardsLoading:
+    """The facts that a directory of shards has of itself.
 
     Args:
         path: The directory.
@@ -129,18 +129,18 @@ class Loading:
                 raise not_given(name, facts[name], f"Shards.load({name})")
 
     def generator(self) -> np.random.Generator:
-        """The saved generator, or a fresh one."""
+        """Make the saved generator, or a fresh one."""
         try:
             return np.random.default_rng() if self._rng is None else generator_of(self._rng)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise CorruptionError(event(f"Damaged ({error})", f"{self.path}/{MANIFEST}")) from None
 
 
-def loading(path: str, item: Any, sampler: Any) -> Loading:
-    """What is to be loaded from `path`.
+def loading(path: str, item: Any, sampler: Any) -> ShardsLoading:
+    """Read what is to be loaded from `path`.
 
     Raises:
         StorageError: There is nothing.
         CorruptionError: It is damaged.
     """
-    return Loading(path, read_json(path, MANIFEST), item, sampler)
+    return ShardsLoading(path, read_json(path, MANIFEST), item, sampler)

@@ -21,7 +21,7 @@ from ..samplers import Share
 from ._blocks import followed, restored, stacks
 from ._ids import Ids, lanes_in, most_lives
 from ._keeping import Keeper, loaded
-from ._wire import Block, Drawn, Plan, ShardStatus, packed
+from ._wire import DrawnPart, ShardPlan, ShardStatus, StepBlock, packed
 
 _LOG = logging.getLogger("relive")
 
@@ -30,7 +30,7 @@ class Ledger(Protocol):
     """Remembers each shard's life, and outlives the shard."""
 
     def get(self, shard: int) -> int | None:
-        """The life that the shard began last; None if it was never started."""
+        """Return the life that the shard began last; None if it was never started."""
         ...
 
     def put(self, shard: int, life: int) -> None:
@@ -49,7 +49,7 @@ class Shard:
     Where it cannot be started, every call says why: an actor whose constructor fails would not come back.
     """
 
-    def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
+    def __init__(self, plan: ShardPlan, number: int, ledger: Ledger) -> None:
         self._plan, self._number = plan, number
         self._added = self._kept = self._stale = self._updated = self._written = 0
         self._largest = 0.0  # that other shards were heard to have
@@ -109,7 +109,7 @@ class Shard:
         return {"capacity": plan.steps * lanes, "boundaries": plan.boundaries, **choices}
 
     def ready(self) -> tuple[ShardStatus, str, int]:
-        """The shard's status, where it runs, and its process.
+        """Return the shard's status, where it runs, and its process.
 
         Raises:
             ReliveError: It could not be started.
@@ -117,14 +117,14 @@ class Shard:
         return self.share(0.0), platform.node(), os.getpid()
 
     def share(self, largest: float) -> ShardStatus:
-        """What the shard has now; `largest`: the largest priority that was set in any shard."""
+        """Return the shard's status; `largest`: the largest priority that was set in any shard."""
         with self._call(largest):
             return self._status(self.buffer.share())
 
     def draw(
         self, fractions: Float64, largest: float, updates: tuple[Int64, Float64] | None = None
-    ) -> tuple[Drawn | None, ShardStatus]:
-        """The items at these fractions of what the shard has now; None if it has none, or too few.
+    ) -> tuple[DrawnPart | None, ShardStatus]:
+        """Draw the items at these fractions of what the shard has now; None if it has none, or too few.
 
         Args:
             fractions: Numbers in [0, 1).
@@ -144,7 +144,7 @@ class Shard:
             if "step_ids" in fields:
                 inner = fields["step_ids"]
                 fields["step_ids"] = np.where(inner < 0, -1, self.ids.outer(np.maximum(inner, 0)))
-            return Drawn(fields, masses), self._status(share)
+            return DrawnPart(fields, masses), self._status(share)
 
     def update(self, ids: Int64, td_error: Float64, largest: float) -> tuple[int, ShardStatus]:
         """Set priorities; how many were applied. Ids of steps that were lost or overwritten are dropped."""
@@ -167,7 +167,7 @@ class Shard:
         self._updated += len(ids)
         return applied
 
-    def add(self, writer: str, number: int, first: bool, dropped: int, block: Block) -> bool:
+    def add(self, writer: str, number: int, first: bool, dropped: int, block: StepBlock) -> bool:
         """Add a block.
 
         Args:
@@ -190,7 +190,7 @@ class Shard:
             self._dropped[writer] = dropped
             return True
 
-    def _add(self, writer: str, block: Block) -> None:
+    def _add(self, writer: str, block: StepBlock) -> None:
         local = self.ids.local(block.lanes)
         new = [lane for lane in local.tolist() if self._owners[lane] not in (writer, None)]
         cut = sorted({*self.ids.local(block.cut).tolist(), *new})
@@ -207,7 +207,7 @@ class Shard:
                 self._extend(block, successors, count, chosen, local[chosen])
                 self._added += count * len(local[chosen])
 
-    def _extend(self, block: Block, successors: list[Array], count: int, chosen: Any, lanes: Int64) -> None:
+    def _extend(self, block: StepBlock, successors: list[Array], count: int, chosen: Any, lanes: Int64) -> None:
         def of(array: Array) -> Array:
             return np.ascontiguousarray(array[:count, chosen].swapaxes(0, 1))
 
@@ -215,7 +215,7 @@ class Shard:
         self.buffer._core.writer.put(step, lanes, None if block.priority is None else of(block.priority))
 
     def counts(self, largest: float) -> tuple[ShardStatus, int, int]:
-        """The shard's status, cuts, and bytes of its buffer when full; cheap for any size."""
+        """Return the shard's status, cuts, and bytes of its buffer when full; cheap for any size."""
         with self._call(largest):
             return self._status(self.buffer.share()), self.buffer._core.ring.tally()["cuts"], self.buffer._core.nbytes
 
@@ -252,7 +252,7 @@ class Shard:
             self._keeper.saved(mark)
 
     def lane_steps(self, lanes: Int64) -> Int64:
-        """Steps ever added to some lanes of the whole."""
+        """Return the steps ever added to some lanes of the whole."""
         with self._call(0.0):
             return self.buffer.lane_steps()[self.ids.local(lanes)]
 

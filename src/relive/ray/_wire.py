@@ -35,31 +35,31 @@ class ShardUnavailable(Exception):
 
 
 class Transport(Protocol):
-    """How to reach shards: Ray's actors, or, in tests, objects of this process."""
+    """A way to reach shards: Ray's actors, or, in tests, objects of this process."""
 
     @property
     def shards(self) -> int:
-        """How many there are."""
+        """The number of shards."""
         ...
 
     def call(self, shard: int, method: str, *arguments: Any) -> Any:
-        """Have a shard's method called; returns at once, with a promise. Calls of one caller keep their order."""
+        """Call a shard's method; return at once, with a promise. Calls of one caller keep their order."""
         ...
 
     def store(self) -> float:
-        """Bytes of the smallest store that large replies travel through; infinity where there is none."""
+        """Return the bytes of the smallest store that large replies travel through; infinity if there is none."""
         ...
 
     def at_end(self, end: Callable[[], None]) -> None:
-        """Have `end` called when this process ends by itself, as long as calls can be made."""
+        """Call `end` when this process ends by itself, as long as calls can be made."""
         ...
 
     def wait(self, promises: Sequence[Any], timeout: float) -> list[bool]:
-        """Wait until all are kept or broken, at most so many seconds; which of them are."""
+        """Wait until all are kept or broken, at most so many seconds; return which of them are."""
         ...
 
     def take(self, promise: Any) -> Any:
-        """The result of a promise that is kept; the error of one that is broken.
+        """Return the result of a promise that is kept; raise the error of one that is broken.
 
         Raises:
             ShardUnavailable: The shard did not answer.
@@ -69,7 +69,7 @@ class Transport(Protocol):
 
 
 class ShardStatus(Record):
-    """What a shard says of itself with every reply.
+    """The state of a shard, which comes with every reply.
 
     Attributes:
         total, items, smallest, largest: Its buffer's `Share`.
@@ -98,8 +98,8 @@ class ShardStatus(Record):
         return Share(*self[:4])
 
 
-class Drawn(Record):
-    """What a shard drew.
+class DrawnPart(Record):
+    """The items that a shard drew.
 
     Attributes:
         fields: Contiguous arrays by path, `ids` of the whole among them.
@@ -110,7 +110,7 @@ class Drawn(Record):
     masses: Float64
 
 
-class Block(Record):
+class StepBlock(Record):
     """Steps of some lanes, in time order: arrays `[T, L', ...]`.
 
     Attributes:
@@ -140,8 +140,8 @@ class Block(Record):
     cut: Int64
 
 
-class Plan(Frozen, kw_only=True):
-    """What all shards are built from; small, so that an actor can be started again whatever was evicted.
+class ShardPlan(Frozen, kw_only=True):
+    """The choices that all shards are built from; small, so that an actor can start again whatever was evicted.
 
     Attributes:
         schema: The fields of a step.
@@ -173,7 +173,7 @@ class Plan(Frozen, kw_only=True):
 
 
 def packed(item: Item, fields: dict[str, Any]) -> dict[str, Array]:
-    """The fields of a batch by path, as contiguous arrays; views of others are left out."""
+    """Return the fields of a batch by path, as contiguous arrays, without views of others."""
     flat, views = {".".join(path): array for path, array in paths(fields)}, completed(item, Item).views
     for path in list(flat):
         root, dot, rest = path.partition(".")

@@ -16,9 +16,8 @@ from .._buffer.arguments import lanes_of, raw_priorities
 from .._schema.step_parser import Step, StepParser
 from ..errors import ArgumentError, ReliveError, message
 from ._blocks import Filling
-from ._queue import Queue
-from ._sender import STALL, Sender
-from ._wire import Plan, ShardUnavailable, Transport
+from ._sending import STALL, BlockQueue, Sender
+from ._wire import ShardPlan, ShardUnavailable, Transport
 
 
 class Writer:
@@ -35,7 +34,7 @@ class Writer:
     """
 
     def __init__(
-        self, plan: Plan, transport: Transport, lanes: Int64, clock: Callable[[], float] = time.monotonic
+        self, plan: ShardPlan, transport: Transport, lanes: Int64, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._plan, self._transport, self._lanes, self._clock = plan, transport, lanes, clock
         self._name = os.urandom(8).hex()
@@ -43,11 +42,11 @@ class Writer:
         self._every = np.arange(len(lanes))
         shards = lanes % plan.shards
         # Of each shard: its queue, and which of the writer's lanes are in it.
-        self._queues: list[tuple[Queue, Int64, Int64 | slice]] = []
+        self._queues: list[tuple[BlockQueue, Int64, Int64 | slice]] = []
         self._place = np.zeros(len(lanes), np.int64)
         for shard in np.unique(shards).tolist():
             mine = np.flatnonzero(shards == shard)
-            queue = Queue(transport, shard, self._name, plan.schema, lanes[mine], clock)
+            queue = BlockQueue(transport, shard, self._name, plan.schema, lanes[mine], clock)
             self._place[mine] = np.arange(len(mine))
             self._queues.append((queue, mine, _sliced(mine)))
         self._sender = Sender(transport, [queue for queue, _, _ in self._queues], lanes.tolist(), clock)
@@ -133,11 +132,11 @@ class Writer:
 
     @property
     def gaps(self) -> int:
-        """How often a shard may have lost steps between two of the writer's, since it died, or blocks were dropped."""
+        """The times that a shard may have lost steps between two of the writer's: it died, or blocks were dropped."""
         return sum(queue.gaps for queue, _, _ in self._queues)
 
     def lane_steps(self) -> Int64:
-        """Steps that each of the writer's lanes was ever given, int64 `[L]`, in the order of `env_ids`.
+        """Return the steps that each of the writer's lanes was ever given, int64 `[L]`, in the order of `env_ids`.
 
         Items of `Sequences(starts=k)` start at the steps whose number in their lane is a multiple of k. Flushes before,
         and waits for a shard that is slow. Lanes of one that does not answer have 0; `gaps` grows once it does.
@@ -176,7 +175,7 @@ class Writer:
     # Under the lock.
 
     def _which(self, env_ids: Any) -> Int64:
-        """The positions among the writer's lanes that a call is about."""
+        """Return the positions among the writer's lanes that a call is about."""
         if env_ids is None:
             return self._every
         lanes = lanes_of(env_ids, self._plan.num_envs)
@@ -200,8 +199,8 @@ class Writer:
                 queue.seal()
                 self._sender.changed.notify_all()
 
-    def _parts(self, which: Int64) -> list[tuple[Queue, Int64 | slice, Int64 | None]]:
-        """The queues of some lanes, where these are in the call, and where in the queue's block; None: all in order."""
+    def _parts(self, which: Int64) -> list[tuple[BlockQueue, Int64 | slice, Int64 | None]]:
+        """List the queues of lanes, their positions in the call, and in the queue's block; None: all in order."""
         if which is self._every:
             return [(queue, sliced, None) for queue, _, sliced in self._queues]
         chosen = [(queue, np.flatnonzero(np.isin(which, mine))) for queue, mine, _ in self._queues]
@@ -214,7 +213,7 @@ class Writer:
 
 
 def _sliced(positions: Int64) -> Int64 | slice:
-    """As a slice, where they are equally far apart."""
+    """Return positions as a slice, where they are equally far apart."""
     steps = np.diff(positions)
     if len(positions) > 1 and (steps == steps[0]).all():
         return slice(int(positions[0]), int(positions[-1]) + 1, int(steps[0]))

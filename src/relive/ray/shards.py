@@ -23,14 +23,13 @@ from ..errors import ArgumentError, ReliveError, message
 from ..items import Item
 from ..samplers import Sampler
 from ..schema import Schema
-from ._ahead import Ahead, Draws
 from ._cluster import Actors, KeyValues, started
 from ._counting import snapshot
-from ._drawing import Drawer
+from ._drawing import Drawer, ShardBatches
 from ._pace import Pace
 from ._planning import planned
 from ._saving import SavedShards, loading, save
-from ._wire import Plan, Transport
+from ._wire import ShardPlan, Transport
 from ._writer import Writer
 from .stats import ShardsStats
 
@@ -103,7 +102,7 @@ class Shards:
         plan = planned(schema, capacity, num_envs, shards, item, sampler, rng, save_dir, save_every, boundaries)
         self._open(plan, rng, limiter, actor_options, timeout)
 
-    def _open(self, plan: Plan, rng: Any, limiter: Any, options: Any, timeout: float) -> None:
+    def _open(self, plan: ShardPlan, rng: Any, limiter: Any, options: Any, timeout: float) -> None:
         """Start the shards."""
         limit = checked(limiter)
         self._attach(plan, started(plan, options, check.real(timeout, "Shards(timeout)", above=0.0)), rng, limit)
@@ -117,16 +116,15 @@ class Shards:
             self.close()
             raise
 
-    def _attach(self, plan: Plan, transport: Transport, rng: Any, limiter: RateLimiter | None) -> None:
+    def _attach(self, plan: ShardPlan, transport: Transport, rng: Any, limiter: RateLimiter | None) -> None:
         """Be a handle to shards that run already."""
         self._plan, self._transport, self.limiter = plan, transport, limiter
         self._drawer = Drawer(plan, transport, rng)
-        self._draws = Draws(self._drawer, None)
         self._owner = self._closed = False
 
     def _limit_from_now(self) -> None:
         if self.limiter is not None:
-            self._draws.pace = Pace(self.limiter, self._drawer.health)
+            self._drawer.pace = Pace(self.limiter, self._drawer.health)
 
     # What it was built from.
 
@@ -142,7 +140,7 @@ class Shards:
 
     @property
     def shards(self) -> int:
-        """How many actors there are."""
+        """The number of actors."""
         return self._plan.shards
 
     @property
@@ -152,12 +150,12 @@ class Shards:
 
     @property
     def item(self) -> Item:
-        """What one draw expands to."""
+        """The item that one draw expands to."""
         return self._plan.item
 
     @property
     def sampler(self) -> Sampler:
-        """Which items are drawn."""
+        """The sampler, which chooses items."""
         return self._plan.sampler
 
     @property
@@ -173,7 +171,7 @@ class Shards:
     # Adding, drawing, updating.
 
     def writer(self, env_ids: Any = None) -> Writer:
-        """A writer for some lanes, or for all; it can be sent to other actors before it is used.
+        """Make a writer for some lanes, or for all; it can be sent to other actors before it is used.
 
         Args:
             env_ids: Its lanes; None: all. A lane has one writer at a time.
@@ -201,15 +199,15 @@ class Shards:
                 priorities.
         """
         size, beta = self._checked(batch_size, beta, "Shards.sample")
-        return self._draws.one(size, beta)
+        return self._drawer.draw(size, beta)
 
     def can_sample(self, batch_size: int) -> bool:
-        """Whether `sample(batch_size)` would succeed, as far as is known; never raises."""
+        """Return whether `sample(batch_size)` would succeed, as far as is known; never raise."""
         try:
             size, _ = self._checked(batch_size, None, "Shards.can_sample")
-            with self._draws.lock:
+            with self._drawer.lock:
                 self._drawer.look_for(size)
-                return self._draws.pace is None or self._draws.pace.may(size)
+                return self._drawer.may(size)
         except (ReliveError, ValueError):
             return False
 
@@ -233,8 +231,8 @@ class Shards:
         if not sampler.prioritizes:
             raise no_priorities(sampler, at)
         check_errors(errors, sampler.eps)
-        with self._draws.lock:
-            return self._drawer.update(numbers, errors, wait=not self._draws.prefetching)
+        with self._drawer.lock:
+            return self._drawer.update(numbers, errors, wait=not self._drawer.prefetching)
 
     def write(self, ids: Any, **fields: Any) -> int:
         """Write values back to stored steps, as `ReplayBuffer.write` does.
@@ -256,7 +254,7 @@ class Shards:
         if not named.all():
             which = which[named]
             values = [value._replace(values=value.values[named]) for value in values]
-        with self._draws.lock:
+        with self._drawer.lock:
             return self._drawer.write(which, values)
 
     def prefetch(
@@ -268,7 +266,7 @@ class Shards:
         device: Any = None,
         beta: float | None = None,
         transform: Change | None = None,
-    ) -> Ahead:
+    ) -> ShardBatches:
         """Ask for batches before they are needed, so that the shards work while the learner does.
 
         Args:
@@ -292,14 +290,14 @@ class Shards:
         size, beta = self._checked(batch_size, beta, at)
         ahead = check.integer(depth, f"{at}(depth)", minimum=1)
         change = Transform(transform, f"{at}(transform)")
-        return Ahead(self._draws, size, ahead, beta, change, converter(to, device))
+        return ShardBatches(self._drawer, size, ahead, beta, change, converter(to, device))
 
     # Looking, keeping, ending.
 
     def stats(self) -> ShardsStats:
-        """A snapshot; asks all shards, waits a second or two at most, and never raises where one is silent."""
+        """Take a snapshot: ask all shards, wait a second or two at most; never raise if one is silent."""
         self._running()
-        with self._draws.lock:
+        with self._drawer.lock:
             return snapshot(self._plan, self._transport, self._drawer)
 
     def save(self, path: str | os.PathLike[str]) -> SavedShards:
@@ -312,7 +310,7 @@ class Shards:
             StorageError: A shard does not answer, or cannot write. Earlier saves stay.
         """
         self._running()
-        with self._draws.lock:
+        with self._drawer.lock:
             folder = os.path.abspath(check.path(path, "Shards.save(path)"))
             return save(self._plan, self._transport, self._drawer, folder)
 
@@ -401,7 +399,7 @@ class Shards:
 
     # Shared by the above.
 
-    def _running(self) -> Plan:
+    def _running(self) -> ShardPlan:
         if self._closed:
             raise ReliveError(message("open shards", "closed ones", "Shards"))
         return self._plan
@@ -416,8 +414,8 @@ class Shards:
         return size, beta
 
 
-def _attached(plan: Plan, transport: Transport, limiter: RateLimiter | None) -> Shards:
-    """A handle to shards, in another process."""
+def _attached(plan: ShardPlan, transport: Transport, limiter: RateLimiter | None) -> Shards:
+    """Make a handle to shards, in another process."""
     made = Shards.__new__(Shards)
     made._attach(plan, transport, np.random.default_rng(), limiter)
     made._drawer.health.hear_all(1.0)

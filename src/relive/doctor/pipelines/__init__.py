@@ -16,24 +16,24 @@ KNOWN = {
     "relive-by-hand": "_relive.ByHand",
     "relive-device": "_device.Device",
     "fasttd3": "_fasttd3.FastTD3",
-    "fasttd3-prioritized": "_fasttd3.Prioritized",
-    "sb3": "_sb3.Loop",
+    "fasttd3-prioritized": "_fasttd3.PrioritizedFastTD3",
+    "sb3": "_sb3.Sb3Loop",
     "sb3-learn": "_sb3.Learn",
-    "sb3-memory": "_sb3.Memory",
+    "sb3-memory": "_sb3.OptimizedMemory",
     "sb3-cleanrl": "_sb3.CleanRL",
-    "tianshou": "_tianshou.Loop",
-    "tianshou-collector": "_tianshou.Collected",
+    "tianshou": "_tianshou.TianshouLoop",
+    "tianshou-collector": "_tianshou.CollectorLoop",
     "tianshou-ignore-obs-next": "_tianshou.IgnoreObsNext",
-    "cpprb": "_cpprb.Loop",
+    "cpprb": "_cpprb.CpprbLoop",
     "cpprb-done-either": "_cpprb.DoneEither",
     "cpprb-next-of": "_cpprb.NextOf",
     "cpprb-check-for-update": "_cpprb.Checked",
-    "torchrl": "_torchrl.Collected",
+    "torchrl": "_torchrl.TorchRLCollected",
     "lerobot": "_lerobot.OptimizeMemory",
     "lerobot-next-states": "_lerobot.NextStates",
     "relive.sb3": "_adapters.SB3",
     "relive.sb3-learn": "_adapters.SB3Learn",
-    "relive.sb3-cleanrl": "_adapters.CleanRL",
+    "relive.sb3-cleanrl": "_adapters.AdaptedCleanRL",
     "relive.tianshou": "_adapters.Tianshou",
     "relive.tianshou-collector": "_adapters.TianshouCollected",
     "relive.torchrl": "_adapters.TorchRL",
@@ -44,7 +44,7 @@ ONE_STEP = frozenset({"sb3-memory", "cpprb-next-of", "lerobot", "lerobot-next-st
 
 
 def named(name: str) -> Callable[[], Any]:
-    """The maker of the pipeline of a name.
+    """Return the maker of the pipeline of a name.
 
     Args:
         name: One of `KNOWN`, or `module:function` for a function without arguments that returns a pipeline; the
@@ -54,7 +54,7 @@ def named(name: str) -> Callable[[], Any]:
         ArgumentError: There is no such pipeline, or the module cannot be imported.
 
     >>> named("relive")().items.__doc__
-    'Every item that can be drawn.'
+    'Return every item that can be drawn.'
     """
     if name in KNOWN:
         module, _, kind = KNOWN[name].partition(".")

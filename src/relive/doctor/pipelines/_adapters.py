@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,20 +12,18 @@ import relive
 
 from .._pipeline import Item
 from . import _lerobot, _sb3, _tianshou, _torchrl
-
-# So many draws that an item of some 240 is missing from all of them once in 10^17 times.
-_DRAWS = 10_000
+from ._loops import DRAWS, Run
 
 
 class _SB3Items:
-    """What a learner of Stable-Baselines3 gets from `sample`, with discounts."""
+    """The items that a learner of Stable-Baselines3 gets from `sample`, with discounts."""
 
     _buffer: Any
     _gamma: float
 
     def items(self) -> Iterable[Item]:
-        """Every item: what many draws have given."""
-        return dict.fromkeys(self.sample(_DRAWS))
+        """Return every item that many draws have given."""
+        return dict.fromkeys(self.sample(DRAWS))
 
     def sample(self, n: int) -> list[Item]:
         """Draw items."""
@@ -34,16 +33,16 @@ class _SB3Items:
         return [Item(*row) for row in zip(*(column.numpy()[:, 0].tolist() for column in columns), strict=True)]
 
 
-class SB3(_SB3Items, _sb3.Loop):
+class SB3(_SB3Items, _sb3.Sb3Loop):
     """`relive.sb3.ReplayBuffer` in the loop of `sb3`."""
 
-    def _made(self, n_step: int) -> Callable[..., Any]:
+    def _kind(self, run: Run) -> Callable[..., Any]:
         from relive.sb3 import ReplayBuffer
 
-        return lambda *args, **choices: ReplayBuffer(*args, n_steps=n_step, gamma=self._gamma, **choices)
+        return partial(ReplayBuffer, n_steps=run.n_step, gamma=run.gamma)
 
 
-class CleanRL(SB3):
+class AdaptedCleanRL(SB3):
     """The same, as CleanRL's loops call it: infos say nothing of time limits."""
 
     infos = False
@@ -52,22 +51,18 @@ class CleanRL(SB3):
 class SB3Learn(_SB3Items, _sb3.Learn):
     """`DQN.learn` with `replay_buffer_class=relive.sb3.ReplayBuffer`."""
 
-    def _choices(self, n_step: int) -> dict[str, Any]:
+    def _choices(self) -> dict[str, Any]:
         from relive.sb3 import ReplayBuffer
 
-        kwargs = {"n_steps": n_step, "gamma": self._gamma}
+        kwargs = {"n_steps": self._n_step, "gamma": self._gamma}
         return {"replay_buffer_class": ReplayBuffer, "replay_buffer_kwargs": kwargs}
 
 
-class Tianshou(_tianshou.Loop):
+class Tianshou(_tianshou.TianshouLoop):
     """`relive.tianshou.PrioritizedVectorReplayBuffer` in the loop of `tianshou`."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        import relive.tianshou
-
-        self._kinds = relive.tianshou
-        self._indices: Any = None  # the type of the indices of a draw
+    kinds = "relive.tianshou"
+    _indices: Any = None  # the type of the indices of a draw
 
     def sample(self, n: int) -> list[Item]:
         """Draw items; a handle is what the buffer returned as the index, of one item."""
@@ -83,23 +78,20 @@ class Tianshou(_tianshou.Loop):
         self._buffer.update_weight(self._indices.of(slots, ids), td_errors)
 
 
-class TianshouCollected(_tianshou.Collected):
+class TianshouCollected(_tianshou.CollectorLoop):
     """`relive.tianshou.VectorReplayBuffer` behind a `Collector`."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        import relive.tianshou
-
-        self._kinds = relive.tianshou
+    kinds = "relive.tianshou"
 
 
-class TorchRL(_torchrl.Collected):
+class TorchRL(_torchrl.TorchRLCollected):
     """`relive.torchrl.TensorDictReplayBuffer` behind a `Collector`, prioritized."""
 
-    def _made(self, size: int, n_step: int) -> Any:
+    def _made(self, run: Run) -> Any:
         from relive.torchrl import TensorDictReplayBuffer
 
-        return TensorDictReplayBuffer(size, n_step=n_step, gamma=self._gamma, sampler=relive.Prioritized(alpha=1.0))
+        sampler = relive.Prioritized(alpha=1.0)
+        return TensorDictReplayBuffer(run.size, n_step=run.n_step, gamma=run.gamma, sampler=sampler)
 
     def sample(self, n: int) -> list[Item]:
         """Draw items; a handle is an id."""
@@ -115,11 +107,7 @@ class TorchRL(_torchrl.Collected):
 class LeRobot(_lerobot.OptimizeMemory):
     """`relive.lerobot.ReplayBuffer` in the loop of `lerobot`."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        import relive.lerobot
+    def _made(self, run: Run) -> Any:
+        from relive.lerobot import ReplayBuffer
 
-        self._kinds = relive.lerobot
-
-    def _make(self, capacity: int) -> None:
-        self._buffer = self._kinds.ReplayBuffer(capacity, "cpu", optimize_memory=True)
+        return ReplayBuffer(run.size, "cpu", optimize_memory=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from relive._base.types import Float64
 
 from .._draws import BATCH
 from .._pipeline import Item
-from .._tensors import TensorEnvs
-from ._relive import columns, weighed
+from ._loops import Run, Runner, tensor_calls_of
+from ._relive import choices_of, columns, weighed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _EACH = 40
 
 
-class Device:
+class Device(Runner):
     """A prioritized `relive.DeviceBuffer`.
 
     Args:
@@ -34,53 +34,24 @@ class Device:
     modes, lanes, batch = (AutoresetMode.SAME_STEP,), 4, 512
 
     def __init__(self, device: str | None = None) -> None:
+        super().__init__()
         with needs("torch", "relive.doctor"):
             import torch
         self._torch = torch
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._kind = relive.DeviceBuffer
-        self._buffer: Any = None
-        self._capacity: int | None = None
 
-    def run(
-        self,
-        make_env: Any,
-        num_envs: int,
-        calls: int,
-        n_step: int,
-        gamma: float,
-        *,
-        autoreset_mode: AutoresetMode,
-        capacity: int | None = None,
-        reset_at: Collection[int] = (),
-    ) -> None:
-        """Fill the buffer; where `capacity` is that of the run before, the buffer of that run is overwritten."""
-        torch, envs = self._torch, TensorEnvs(make_env, num_envs, self._device)
-        if self._buffer is None or capacity is None or capacity != self._capacity:
-            env = make_env()
-            self._buffer = self._kind(
-                relive.Schema.from_spaces(env.observation_space, env.action_space),
-                capacity or 2 * num_envs * calls,
-                num_envs=num_envs,
-                item=relive.Transitions(n_step=n_step, gamma=gamma),
-                sampler=relive.Prioritized(alpha=1.0),
-                device=self._device,
-                seed=0,
-            )
-        self._capacity = capacity
-        action = torch.zeros(num_envs, dtype=torch.int64, device=self._device)
-        obs = envs.reset()
-        for number in range(calls):
-            if number in reset_at:
-                obs = envs.reset()
-            next_obs, reward, terminated, truncated, extras = envs.step(action)
-            step = {"obs": obs, "action": action, "reward": reward, "next_obs": next_obs}
-            flags = {"terminated": terminated, "truncated": truncated}
-            self._buffer.add(**step, **flags, final_obs=extras["final_obs"])
-            obs = next_obs
+    def _made(self, run: Run) -> relive.DeviceBuffer:
+        return self._kind(**choices_of(run), device=self._device, seed=0)
+
+    def _fill(self, run: Run) -> None:
+        for call in tensor_calls_of(run, self._device):
+            step = {"obs": call.obs, "action": call.action, "reward": call.reward, "next_obs": call.after}
+            flags = {"terminated": call.terminated, "truncated": call.truncated}
+            self._buffer.add(**step, **flags, final_obs=call.next_obs)
 
     def items(self) -> Item:
-        """Every item: what many draws have given."""
+        """Return every item that many draws have given."""
         drawn = self.sample(_EACH * len(self._buffer))
         _, first = np.unique(drawn.handle.cpu().numpy(), return_index=True)
         at = self._torch.as_tensor(first, device=self._device)
@@ -97,7 +68,7 @@ class Device:
         self._buffer.check()
 
     def arrays(self) -> Mapping[str, Any]:
-        """What an ordinary buffer made of it has stored."""
+        """Return the columns of an ordinary buffer made of it."""
         host = self._buffer.host()
         return {name: host.column(name) for name in ("obs", "action", "reward", "terminated", "truncated")}
 

@@ -16,7 +16,7 @@ from relive._base.extras import needs
 from relive._base.types import Float64
 
 from .._pipeline import Item
-from .._tensors import TensorEnvs
+from ._loops import Run, Runner, tensor_calls_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ REPAIRS = {
 }
 
 
-class FastTD3:
+class FastTD3(Runner):
     """The buffer, drawn from uniformly, and the loop; without the repairs it is as theirs.
 
     Args:
@@ -43,63 +43,40 @@ class FastTD3:
     modes, lanes, batch = (AutoresetMode.SAME_STEP,), 4, 512
 
     def __init__(self, device: str | None = None, repaired: Collection[str] = ()) -> None:
+        super().__init__()
         with needs("torch", "relive.doctor"):
             import torch
         self._torch, self._repaired = torch, frozenset(repaired)
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._rng = torch.Generator(self._device).manual_seed(0)
-        self._stored: dict[str, Tensor] = {}
-        self._rows = self._pointer = 0
 
-    def run(
-        self,
-        make_env: Any,
-        num_envs: int,
-        calls: int,
-        n_step: int,
-        gamma: float,
-        *,
-        autoreset_mode: AutoresetMode,
-        capacity: int | None = None,
-        reset_at: Collection[int] = (),
-    ) -> None:
-        """Fill the buffer; where `capacity` is that of the run before, the buffer of that run is overwritten."""
-        self._n_step, self._gamma = n_step, gamma
-        if not self._stored or capacity is None or capacity // num_envs != self._rows:
-            self._allocate(num_envs, (capacity or 2 * num_envs * calls) // num_envs)
-        torch, envs = self._torch, TensorEnvs(make_env, num_envs, self._device)
-        obs = envs.reset()
-        for number in range(calls):
-            if number in reset_at:  # after an evaluation in the same simulator
-                obs = envs.reset()
-                if "reset" in self._repaired:
-                    self._cut()
-            next_obs, reward, terminated, truncated, extras = envs.step()
-            done = (terminated | truncated).long()
-            # The loop asks its wrapper for the observation before the reset; on Isaac Lab it gets the one after it.
-            last = extras["final_obs"] if "final observation" in self._repaired else next_obs
-            last = torch.where(done[:, None] > 0, last, next_obs)
-            self._extend(obs=obs, reward=reward, done=done, truncated=truncated.long(), next_obs=last)
-            obs = next_obs
-
-    def _allocate(self, lanes: int, rows: int) -> None:
-        torch, shape = self._torch, (lanes, rows)
+    def _made(self, run: Run) -> dict[str, Tensor]:
+        torch, shape = self._torch, (run.num_envs, run.size // run.num_envs)
         kinds = {"obs": torch.float32, "next_obs": torch.float32, "reward": torch.float32}
         kinds |= {"done": torch.int64, "truncated": torch.int64}
-        self._rows, self._pointer = rows, 0
-        self._stored = {
+        self._rows, self._pointer = shape[1], 0
+        return {
             name: torch.zeros((*shape, 1) if "obs" in name else shape, dtype=kind, device=self._device)
             for name, kind in kinds.items()
         }
 
+    def _fill(self, run: Run) -> None:
+        for call in tensor_calls_of(run, self._device):
+            if call.reset and "reset" in self._repaired:  # after an evaluation in the same simulator
+                self._cut()
+            done = (call.terminated | call.truncated).long()
+            # The loop asks its wrapper for the observation before the reset; on Isaac Lab it gets the one after it.
+            last = call.next_obs if "final observation" in self._repaired else call.after
+            self._extend(obs=call.obs, reward=call.reward, done=done, truncated=call.truncated.long(), next_obs=last)
+
     def _extend(self, **step: Tensor) -> None:
         for name, values in step.items():
-            self._stored[name][:, self._pointer % self._rows] = values
+            self._buffer[name][:, self._pointer % self._rows] = values
         self._pointer += 1
 
     def _cut(self) -> None:
         newest = (self._pointer - 1) % self._rows
-        done, truncated = (self._stored[name][:, newest] for name in ("done", "truncated"))
+        done, truncated = (self._buffer[name][:, newest] for name in ("done", "truncated"))
         truncated |= 1 - done
         done |= 1
 
@@ -113,59 +90,62 @@ class FastTD3:
         return self._rows if self._full else max(1, self._pointer - self._n_step + 1)
 
     def items(self) -> Item:
-        """Every item that can be drawn."""
-        lanes, device = len(self._stored["obs"]), self._device
+        """Return every item that can be drawn."""
+        lanes, device = len(self._buffer["obs"]), self._device
         lane = self._torch.arange(lanes, device=device).repeat_interleave(self._starts)
         return self._windows(lane, self._torch.arange(self._starts, device=device).repeat(lanes))
 
     def sample(self, n: int) -> Item:
         """Draw from each lane as many items."""
-        lanes, device = len(self._stored["obs"]), self._device
+        lanes, device = len(self._buffer["obs"]), self._device
         row = self._torch.randint(self._starts, (n // lanes * lanes,), device=device, generator=self._rng)
         return self._windows(self._torch.arange(lanes, device=device).repeat(n // lanes), row)
 
     def arrays(self) -> Mapping[str, Any]:
-        """The tensors."""
-        return self._stored
+        """Return the tensors."""
+        stored: Mapping[str, Any] = self._buffer
+        return stored
 
     def _windows(self, lane: Tensor, row: Tensor) -> Item:
-        """The items that start in these rows, as its learner uses them."""
-        torch, n, truncated = self._torch, self._n_step, self._stored["truncated"]
+        """Return the items that start in these rows, as its learner uses them."""
+        torch, n, truncated = self._torch, self._n_step, self._buffer["truncated"]
         newest = (self._pointer - 1) % self._rows
         marks, kept = n > 1 and self._full, truncated[:, newest].clone()
         if marks:
             # As Stable-Baselines3: windows shall end at the newest step, so for the time of the draw it is truncated.
             if "write while drawing" in self._repaired:
                 truncated = truncated.clone()
-            truncated[:, newest] = (self._stored["done"][:, newest] == 0).long()
+            truncated[:, newest] = (self._buffer["done"][:, newest] == 0).long()
             if "write head" in self._repaired:
                 truncated[:, newest] |= kept
         steps = torch.arange(n, device=self._device)
         lane, rows = lane[:, None], (row[:, None] + steps) % self._rows
-        done, over = self._stored["done"][lane, rows], truncated[lane, rows]
+        done, over = self._buffer["done"][lane, rows], truncated[lane, rows]
         # Rewards behind an end do not count, but it sees no end where a step is truncated and not done.
         ends = done | over if "write head" in self._repaired else done
         counts = torch.cumprod(1.0 - torch.cat([torch.zeros_like(ends[:, :1]), ends[:, :-1]], 1), 1)
-        reward = (self._stored["reward"][lane, rows] * counts * self._gamma**steps).sum(1)
+        reward = (self._buffer["reward"][lane, rows] * counts * self._gamma**steps).sum(1)
         stops = (done | over) > 0
         at = torch.where(stops.any(1), stops.int().argmax(1), n - 1)[:, None]
         last = rows.gather(1, at)[:, 0]
         lane = lane[:, 0]
-        done, over = self._stored["done"][lane, last], truncated[lane, last]
+        done, over = self._buffer["done"][lane, last], truncated[lane, last]
         bootstrap = ((over > 0) | (done == 0)) * self._gamma ** counts.sum(1)
         if marks:
             truncated[:, newest] = kept
-        return Item(self._stored["obs"][lane, row], reward, bootstrap, self._stored["next_obs"][lane, last])
+        return Item(self._buffer["obs"][lane, row], reward, bootstrap, self._buffer["next_obs"][lane, last])
 
 
-class Prioritized(FastTD3):
+class PrioritizedFastTD3(FastTD3):
     """The same with priorities: a tensor of masses, summed anew for each draw."""
 
-    def _allocate(self, lanes: int, rows: int) -> None:
-        super()._allocate(lanes, rows)
-        self._masses = self._torch.zeros((lanes, rows), device=self._device)
-        self._written = self._torch.zeros((lanes, rows), dtype=self._torch.int64, device=self._device)
+    def _made(self, run: Run) -> dict[str, Tensor]:
+        stored = super()._made(run)
+        shape = (run.num_envs, self._rows)
+        self._masses = self._torch.zeros(shape, device=self._device)
+        self._written = self._torch.zeros(shape, dtype=self._torch.int64, device=self._device)
         self._largest = self._torch.ones((), device=self._device)
+        return stored
 
     def _extend(self, **step: Tensor) -> None:
         row = self._pointer % self._rows

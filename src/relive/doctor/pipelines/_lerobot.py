@@ -7,7 +7,7 @@ LeRobot wants an older PyTorch than other libraries. Where it is not installed, 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -15,14 +15,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from .._pipeline import Item
-from ._loops import calls_of
+from ._loops import DRAWS, Run, Runner, calls_of
 
 Array = np.ndarray[Any, Any]
 State = Mapping[str, Array]
 
 _KEY = "observation.state"
-# So many draws that an item of some 240 is missing from all of them once in 10^17 times.
-_DRAWS = 10_000
 
 
 class StandIn:
@@ -67,41 +65,22 @@ class StandIn:
         return {"state": states[0], "reward": reward, "done": done, "next_state": states[1]}
 
 
-class OptimizeMemory:
+class OptimizeMemory(Runner):
     """The buffer as the learner makes it, and one robot, which the actor resets itself."""
 
     modes, lanes, batch, threads = (AutoresetMode.DISABLED,), 1, 4, True
     optimizes = True
 
-    def __init__(self) -> None:
-        self._gamma = 0.0
-        self._buffer: Any = None
-
-    def run(
-        self,
-        make_env: Any,
-        num_envs: int,
-        calls: int,
-        n_step: int,
-        gamma: float,
-        *,
-        autoreset_mode: AutoresetMode,
-        capacity: int | None = None,
-        reset_at: Collection[int] = (),
-    ) -> None:
-        """Fill a new buffer."""
-        self._gamma = gamma
-        self._make(capacity or 2 * calls)
-        for call in calls_of(make_env, num_envs, calls, autoreset_mode, reset_at):
-            self._add(*map(itemgetter(0), call[:6]))
-
-    def _make(self, capacity: int) -> None:
+    def _made(self, run: Run) -> Any:
         try:
             kind = importlib.import_module("lerobot.rl.buffer").ReplayBuffer
         except ImportError:
-            self._buffer = StandIn(capacity, self.optimizes)
-        else:
-            self._buffer = kind(capacity, "cpu", [_KEY], _same, use_drq=False, optimize_memory=self.optimizes)
+            return StandIn(run.size, self.optimizes)
+        return kind(run.size, "cpu", [_KEY], _same, use_drq=False, optimize_memory=self.optimizes)
+
+    def _fill(self, run: Run) -> None:
+        for call in calls_of(run):
+            self._add(*map(itemgetter(0), call[:6]))
 
     def _add(self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: bool, truncated: bool) -> None:
         values = np.array([obs.item(), next_obs.item(), action], np.float32).reshape(3, 1, 1)
@@ -110,8 +89,8 @@ class OptimizeMemory:
         self._buffer.add(state, columns[2], float(reward), after, bool(terminated), bool(truncated))
 
     def items(self) -> Iterable[Item]:
-        """Every item: what many draws have given."""
-        return dict.fromkeys(self.sample(_DRAWS))
+        """Return every item that many draws have given."""
+        return dict.fromkeys(self.sample(DRAWS))
 
     def sample(self, n: int) -> list[Item]:
         """Draw at least so many items; a batch has no more of them than there are steps."""

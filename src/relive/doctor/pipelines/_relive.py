@@ -2,71 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import relive
 from relive._base.types import Float64
 
 from .._draws import BATCH
 from .._pipeline import Item
-from ._loops import calls_of
+from .._world import Counter
+from ._loops import Run, Runner, calls_of
 
 
-class Recorded:
+class Recorded(Runner):
     """A prioritized `relive.ReplayBuffer` behind `relive.gymnasium.Recorder`."""
 
     threads = True
 
-    def __init__(self) -> None:
-        self._buffer: Any = None
-        self._capacity: int | None = None
+    def _made(self, run: Run) -> relive.ReplayBuffer:
+        return relive.ReplayBuffer(**choices_of(run))
 
-    def run(
-        self,
-        make_env: Any,
-        num_envs: int,
-        calls: int,
-        n_step: int,
-        gamma: float,
-        *,
-        autoreset_mode: AutoresetMode,
-        capacity: int | None = None,
-        reset_at: Collection[int] = (),
-    ) -> None:
-        """Fill the buffer; where `capacity` is that of the run before, the buffer of that run is overwritten."""
-        env = make_env()
-        if self._buffer is None or capacity is None or capacity != self._capacity:
-            self._buffer = relive.ReplayBuffer(
-                relive.Schema.from_spaces(env.observation_space, env.action_space),
-                capacity or 2 * num_envs * calls,
-                num_envs=num_envs,
-                item=relive.Transitions(n_step=n_step, gamma=gamma),
-                sampler=relive.Prioritized(alpha=1.0),
-            )
-        self._capacity = capacity
-        self._collect(make_env, num_envs, calls, autoreset_mode, reset_at)
-
-    def _collect(
-        self, make_env: Any, num_envs: int, calls: int, mode: AutoresetMode, reset_at: Collection[int]
-    ) -> None:
+    def _fill(self, run: Run) -> None:
         from relive.gymnasium import Recorder
 
-        envs = Recorder(SyncVectorEnv([make_env] * num_envs, autoreset_mode=mode), self._buffer)
-        envs.reset()
-        for number in range(calls):
-            if number in reset_at:
-                envs.reset()
-            _, _, terminated, truncated, _ = envs.step(np.zeros(num_envs, np.int64))
-            ended = terminated | truncated
-            if mode is AutoresetMode.DISABLED and ended.any():
-                envs.reset(options={"reset_mask": ended})
+        for _ in calls_of(run, lambda envs: Recorder(envs, self._buffer)):
+            pass
 
     def items(self) -> Item:
-        """Every item that can be drawn."""
+        """Return every item that can be drawn."""
         ids = self._buffer.column("ids")
         drawable = []
         for number in ids[ids >= 0].tolist():
@@ -86,7 +51,7 @@ class Recorded:
         self._buffer.update_priorities(np.array(handles, np.int64), td_errors)
 
     def arrays(self) -> Mapping[str, Any]:
-        """Copies of what is stored: a draw is compared with what was there before it."""
+        """Copy the stored arrays: a draw is compared with what was there before it."""
         return {name: self._buffer.column(name) for name in ("obs", "action", "reward", "terminated", "truncated")}
 
     def choose(self, masses: Float64, n: int) -> Any:
@@ -98,17 +63,26 @@ class Recorded:
 class ByHand(Recorded):
     """The same buffer in a loop that adds every call, as if every autoreset mode were the same."""
 
-    def _collect(
-        self, make_env: Any, num_envs: int, calls: int, mode: AutoresetMode, reset_at: Collection[int]
-    ) -> None:
-        for call in calls_of(make_env, num_envs, calls, mode, reset_at):
+    def _fill(self, run: Run) -> None:
+        for call in calls_of(run):
             step = call._asdict()
-            del step["reset"]  # the loop says nothing of it
+            del step["after"], step["reset"]  # the loop says nothing of it
             self._buffer.add(**step)
 
 
+def choices_of(run: Run) -> dict[str, Any]:
+    """Return the arguments of a buffer for a run."""
+    return {
+        "schema": relive.Schema.from_spaces(Counter.observation_space, Counter.action_space),
+        "capacity": run.size,
+        "num_envs": run.num_envs,
+        "item": relive.Transitions(n_step=run.n_step, gamma=run.gamma),
+        "sampler": relive.Prioritized(alpha=1.0),
+    }
+
+
 def weighed(masses: Float64) -> relive.ReplayBuffer:
-    """A buffer of steps of which each has its position as its id and the mass there as its priority."""
+    """Return a buffer of steps, each with its position as its id and the mass there as its priority."""
     lanes = 1024
     rows = -(-len(masses) // lanes)
     schema = relive.Schema(obs=relive.Field(), action=relive.Field())
@@ -123,5 +97,5 @@ def weighed(masses: Float64) -> relive.ReplayBuffer:
 
 
 def columns(batch: Any) -> Item:
-    """The items of a batch of relive's."""
+    """Return the items of a batch of relive's."""
     return Item(batch.obs, batch.reward, batch.discount, batch.next_obs, batch.ids, batch.weights)

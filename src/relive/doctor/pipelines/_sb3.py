@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -13,52 +13,40 @@ from gymnasium.vector import AutoresetMode
 from relive._base.extras import needs
 
 from .._pipeline import Item
-from ._loops import calls_of
+from .._world import Counter
+from ._loops import Run, Runner, calls_of
 
 
-class Loop:
+class Sb3Loop(Runner):
     """Its buffers in a loop over a Gymnasium vector environment, with `TimeLimit.truncated` in the infos."""
 
     infos = True  # CleanRL's loops pass no information about time limits
 
     def __init__(self) -> None:
+        super().__init__()
         with needs("sb3", "relive.doctor"):
             from stable_baselines3.common import buffers
         self._buffers = buffers
-        self._buffer: Any = None
-        self._gamma = 0.0
 
-    def run(
-        self,
-        make_env: Any,
-        num_envs: int,
-        calls: int,
-        n_step: int,
-        gamma: float,
-        *,
-        autoreset_mode: AutoresetMode,
-        capacity: int | None = None,
-        reset_at: Collection[int] = (),
-    ) -> None:
-        """Fill a new buffer."""
-        env = make_env()
-        self._gamma = gamma
-        size, spaces = capacity or 2 * num_envs * calls, (env.observation_space, env.action_space)
-        self._buffer = self._made(n_step)(size, *spaces, "cpu", n_envs=num_envs)
-        for call in calls_of(make_env, num_envs, calls, autoreset_mode, reset_at):
+    def _made(self, run: Run) -> Any:
+        spaces = Counter.observation_space, Counter.action_space
+        return self._kind(run)(run.size, *spaces, "cpu", n_envs=run.num_envs)
+
+    def _fill(self, run: Run) -> None:
+        for call in calls_of(run):
             done = call.terminated | call.truncated if self.infos else call.terminated
             infos = [{"TimeLimit.truncated": bool(cut)} if self.infos else {} for cut in call.truncated]
             self._buffer.add(call.obs, call.next_obs, call.action, call.reward, done, infos)
 
-    def _made(self, n_step: int) -> Callable[..., Any]:
-        """Their class for windows of this length."""
-        if n_step == 1:
-            made: Callable[..., Any] = self._buffers.ReplayBuffer
-            return made
-        return partial(self._buffers.NStepReplayBuffer, n_steps=n_step, gamma=self._gamma)
+    def _kind(self, run: Run) -> Callable[..., Any]:
+        """Choose their class for windows of this length."""
+        if run.n_step == 1:
+            kind: Callable[..., Any] = self._buffers.ReplayBuffer
+            return kind
+        return partial(self._buffers.NStepReplayBuffer, n_steps=run.n_step, gamma=run.gamma)
 
     def items(self) -> Iterable[Item]:
-        """Every item; the buffer chooses environments at random, so each slot is read until each has been seen."""
+        """Return every item; environments are chosen at random, so each slot is read until each has been seen."""
         buffer = self._buffer
         slots = np.arange(buffer.size())
         if buffer.optimize_memory_usage and buffer.full:
@@ -73,13 +61,13 @@ class Loop:
         return [Item(*row[1:]) for row in dict.fromkeys(tuple(map(float, row)) for row in rows)]
 
 
-class CleanRL(Loop):
+class CleanRL(Sb3Loop):
     """The same, as CleanRL's loops call it: `dones` are the terminations, and infos say nothing of time limits."""
 
     infos = False
 
 
-class Learn(Loop):
+class Learn(Sb3Loop):
     """Its own path: `DQN.learn` in a `DummyVecEnv`.
 
     There is one mode: the `VecEnv` resets within `step`, as SAME_STEP does, environments that do not reset themselves.
@@ -88,48 +76,38 @@ class Learn(Loop):
 
     modes = (AutoresetMode.DISABLED,)
 
-    def run(
-        self,
-        make_env: Any,
-        num_envs: int,
-        calls: int,
-        n_step: int,
-        gamma: float,
-        *,
-        autoreset_mode: AutoresetMode,
-        capacity: int | None = None,
-        reset_at: Collection[int] = (),
-    ) -> None:
+    def _made(self, run: Run) -> Any:
+        """Leave the buffer to `DQN`."""
+
+    def _fill(self, run: Run) -> None:
         """Let `DQN` collect, without training."""
         from stable_baselines3 import DQN
         from stable_baselines3.common.vec_env import DummyVecEnv
 
-        self._gamma = gamma
-        choices = self._choices(n_step)
         model = DQN(
             "MlpPolicy",
-            DummyVecEnv([make_env] * num_envs),
-            buffer_size=capacity or 2 * num_envs * calls,
+            DummyVecEnv([run.make_env] * run.num_envs),
+            buffer_size=run.size,
             learning_starts=10**9,
             train_freq=1,
-            n_steps=n_step,
-            gamma=gamma,
+            n_steps=run.n_step,
+            gamma=run.gamma,
             policy_kwargs={"net_arch": [1]},
             device="cpu",
-            **choices,
+            **self._choices(),
         )
-        for begin, end in pairwise([0, *sorted(reset_at), calls]):
-            model.learn((end - begin) * num_envs)
+        for begin, end in pairwise([0, *sorted(run.reset_at), run.calls]):
+            model.learn((end - begin) * run.num_envs)
         self._buffer = model.replay_buffer
 
-    def _choices(self, n_step: int) -> dict[str, Any]:
-        """Arguments of the algorithm that say which buffer it makes; by itself it takes windows into account."""
+    def _choices(self) -> dict[str, Any]:
+        """Return arguments that choose the algorithm's buffer; by itself it takes windows into account."""
         return {}
 
 
-class Memory(Learn):
+class OptimizedMemory(Learn):
     """Its own path with `optimize_memory_usage`; one-step targets only."""
 
-    def _choices(self, n_step: int) -> dict[str, Any]:
+    def _choices(self) -> dict[str, Any]:
         kwargs = {"handle_timeout_termination": False}
         return {"optimize_memory_usage": True, "replay_buffer_kwargs": kwargs}

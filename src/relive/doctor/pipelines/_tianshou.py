@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import importlib
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -12,48 +13,35 @@ from gymnasium.vector import AutoresetMode
 from relive._base.extras import needs
 
 from .._pipeline import Item
-from ._loops import calls_of
+from .._world import Counter
+from ._loops import Run, Runner, calls_of
 
 
-class Loop:
+class TianshouLoop(Runner):
     """`PrioritizedVectorReplayBuffer` in a loop over a Gymnasium vector environment."""
 
+    kinds = "tianshou.data"  # where its buffers' classes are
+
     def __init__(self) -> None:
+        super().__init__()
         with needs("tianshou", "relive.doctor"):
             import tianshou.data
             from tianshou.algorithm.algorithm_base import Algorithm
         self._data, self._returns = tianshou.data, Algorithm.compute_nstep_return
-        self._kinds: Any = tianshou.data  # where its buffers' classes are
-        self._buffer: Any = None
-        self._capacity: int | None = None
-        self._n_step, self._gamma = 1, 0.0
+        self._kinds = importlib.import_module(self.kinds)
 
-    def run(
-        self,
-        make_env: Any,
-        num_envs: int,
-        calls: int,
-        n_step: int,
-        gamma: float,
-        *,
-        autoreset_mode: AutoresetMode,
-        capacity: int | None = None,
-        reset_at: Collection[int] = (),
-    ) -> None:
-        """Fill the buffer; where `capacity` is that of the run before, the buffer of that run is overwritten."""
-        self._n_step, self._gamma = n_step, gamma
-        if self._buffer is None or capacity is None or capacity != self._capacity:
-            kind = self._kinds.PrioritizedVectorReplayBuffer
-            self._buffer = kind(capacity or 2 * num_envs * calls, num_envs, alpha=1.0, beta=0.4)
-        self._capacity = capacity
-        for call in calls_of(make_env, num_envs, calls, autoreset_mode, reset_at):
+    def _made(self, run: Run) -> Any:
+        return self._kinds.PrioritizedVectorReplayBuffer(run.size, run.num_envs, alpha=1.0, beta=0.4)
+
+    def _fill(self, run: Run) -> None:
+        for call in calls_of(run):
             fields = {"obs": call.obs, "act": call.action, "rew": call.reward, "obs_next": call.next_obs}
             flags = {"terminated": call.terminated, "truncated": call.truncated}
             step = self._data.Batch(**fields, **flags, done=call.terminated | call.truncated, info={})
-            self._buffer.add(step, buffer_ids=np.arange(num_envs))
+            self._buffer.add(step, buffer_ids=np.arange(run.num_envs))
 
     def items(self) -> Iterable[Item]:
-        """Every item."""
+        """Return every item."""
         return self._items(self._buffer.sample_indices(0))
 
     def sample(self, n: int) -> list[Item]:
@@ -89,44 +77,32 @@ class Loop:
         return [Item(*row) for row in zip(batch.obs, zero.copy(), one - zero, buffer[last].obs_next, strict=True)]
 
 
-class Collected(Loop):
+class CollectorLoop(TianshouLoop):
     """Its own path: a `Collector`; the library resets by itself, so there is one mode. No priorities."""
 
     modes = (AutoresetMode.DISABLED,)
     ignore_obs_next = False
     sample = update = None  # type: ignore[assignment]
 
-    def run(
-        self,
-        make_env: Any,
-        num_envs: int,
-        calls: int,
-        n_step: int,
-        gamma: float,
-        *,
-        autoreset_mode: AutoresetMode,
-        capacity: int | None = None,
-        reset_at: Collection[int] = (),
-    ) -> None:
-        """Let a `Collector` fill a new buffer; `reset_at` calls its `reset_env`."""
+    def _made(self, run: Run) -> Any:
+        choices = {"ignore_obs_next": True} if self.ignore_obs_next else {}
+        return self._kinds.VectorReplayBuffer(run.size, run.num_envs, **choices)
+
+    def _fill(self, run: Run) -> None:
+        """Let a `Collector` fill the buffer; `reset_at` calls its `reset_env`."""
         from tianshou.algorithm.random import MARLRandomDiscreteMaskedOffPolicyAlgorithm as Random
         from tianshou.env import DummyVectorEnv
 
-        self._n_step, self._gamma = n_step, gamma
-        space = make_env().action_space
-        choices = {"ignore_obs_next": True} if self.ignore_obs_next else {}
-        self._buffer = self._kinds.VectorReplayBuffer(capacity or 2 * num_envs * calls, num_envs, **choices)
-        collector = self._data.Collector(
-            Random(action_space=space), DummyVectorEnv([make_env] * num_envs), self._buffer
-        )
+        envs = DummyVectorEnv([run.make_env] * run.num_envs)
+        collector = self._data.Collector(Random(action_space=Counter.action_space), envs, self._buffer)
         collector.reset()
-        for begin, end in pairwise([0, *sorted(reset_at), calls]):
+        for begin, end in pairwise([0, *sorted(run.reset_at), run.calls]):
             if begin:
                 collector.reset_env()
-            collector.collect(n_step=(end - begin) * num_envs, random=True)
+            collector.collect(n_step=(end - begin) * run.num_envs, random=True)
 
 
-class IgnoreObsNext(Collected):
+class IgnoreObsNext(CollectorLoop):
     """The same with `ignore_obs_next=True`."""
 
     ignore_obs_next = True

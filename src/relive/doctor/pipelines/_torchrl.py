@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
@@ -12,11 +12,12 @@ from gymnasium.vector import AutoresetMode
 from relive._base.extras import needs
 
 from .._pipeline import Item
+from ._loops import Run, Runner
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """TorchRL logs to standard output, which belongs to the report."""
+    """Log only warnings of TorchRL: standard output belongs to the report."""
     logger = logging.getLogger("torchrl")
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -26,7 +27,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-class Collected:
+class TorchRLCollected(Runner):
     """`TensorDictReplayBuffer` with `MultiStepTransform` behind a `Collector`; the library resets by itself.
 
     Its prioritized sampler is not examined: it does not load beside every PyTorch.
@@ -35,61 +36,42 @@ class Collected:
     modes = (AutoresetMode.DISABLED,)
 
     def __init__(self) -> None:
+        super().__init__()
         with needs("torchrl", "relive.doctor"):
             import torchrl.collectors
             import torchrl.data
             import torchrl.envs
         self._collectors, self._data, self._envs = torchrl.collectors, torchrl.data, torchrl.envs
-        self._buffer: Any = None
-        self._capacity: int | None = None
-        self._gamma = 0.0
 
-    def run(
-        self,
-        make_env: Any,
-        num_envs: int,
-        calls: int,
-        n_step: int,
-        gamma: float,
-        *,
-        autoreset_mode: AutoresetMode,
-        capacity: int | None = None,
-        reset_at: Collection[int] = (),
-    ) -> None:
-        """Let a collector fill the buffer; one of the same `capacity` as in the run before is overwritten.
+    def _made(self, run: Run) -> Any:
+        choices: dict[str, Any] = {}
+        if run.n_step > 1:
+            # With the transform time is an axis of its own, and a batch has to be longer than a window.
+            transform = self._envs.transforms.MultiStepTransform(run.n_step, run.gamma)
+            choices = {"transform": transform, "dim_extend": 1}
+        storage = self._data.LazyTensorStorage(run.size, ndim=1 if run.n_step == 1 else 2)
+        return self._data.TensorDictReplayBuffer(storage=storage, batch_size=1, **choices)
 
-        `reset_at` calls the collector's `reset` behind the batch that has this call.
-        """
-        self._gamma = gamma
-        made = [make_env() for _ in range(num_envs)]
-        envs = self._envs.SerialEnv(num_envs, [lambda env=env: self._envs.GymWrapper(env) for env in made])
-        several = n_step > 1
-        if self._buffer is None or capacity is None or capacity != self._capacity:
-            self._buffer = self._made(capacity or 2 * num_envs * calls, n_step)
-        self._capacity = capacity
-        frames = num_envs * (n_step + 2 if several else 1)
+    def _fill(self, run: Run) -> None:
+        """Let a collector fill the buffer; `reset_at` calls its `reset` after the batch that has this call."""
+        made, several = [run.make_env() for _ in range(run.num_envs)], run.n_step > 1
+        envs = self._envs.SerialEnv(run.num_envs, [lambda env=env: self._envs.GymWrapper(env) for env in made])
+        frames = run.num_envs * (run.n_step + 2 if several else 1)
         with _quiet():
-            collector = self._collectors.Collector(envs, None, frames_per_batch=frames, total_frames=num_envs * calls)
-            left, done = sorted(reset_at), 0
+            collector = self._collectors.Collector(
+                envs, None, frames_per_batch=frames, total_frames=run.num_envs * run.calls
+            )
+            left, done = sorted(run.reset_at), 0
             for data in collector:
                 self._buffer.extend(data if several else data.reshape(-1))
-                done += data.numel() // num_envs
+                done += data.numel() // run.num_envs
                 if left and done >= left[0]:
                     left = [number for number in left if number > done]
                     collector.reset()
             collector.shutdown()
 
-    def _made(self, size: int, n_step: int) -> Any:
-        """A buffer of theirs."""
-        choices: dict[str, Any] = {}
-        if n_step > 1:
-            # With the transform time is an axis of its own, and a batch has to be longer than a window.
-            choices = {"transform": self._envs.transforms.MultiStepTransform(n_step, self._gamma), "dim_extend": 1}
-        storage = self._data.LazyTensorStorage(size, ndim=1 if n_step == 1 else 2)
-        return self._data.TensorDictReplayBuffer(storage=storage, batch_size=1, **choices)
-
     def items(self) -> Iterable[Item]:
-        """Every item."""
+        """Return every item."""
         return self._items(self._buffer[:].reshape(-1))
 
     def _items(self, data: Any) -> list[Item]:

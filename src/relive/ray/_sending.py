@@ -1,22 +1,199 @@
-"""The thread that sends what a writer of shards holds, and how it ends."""
+"""Blocks of a writer in flight to shards: filled, sent, acknowledged, sent again, dropped; and their thread."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 from weakref import WeakSet
 
 from .._base import forks
+from .._base.types import Int64
 from ..errors import ReliveError, event, message
-from ._queue import HELD, Queue
-from ._wire import Transport
+from ..schema import Schema
+from ._blocks import STEPS, Filling, steps_of
+from ._health import RETRY
+from ._wire import ShardUnavailable, Transport
 
+# Blocks without an acknowledgement at most, and seconds that a block is held back to be filled.
+MOST, HELD = 8, 0.05
 # Seconds between two looks at what was acknowledged, and of waiting after which it is said for whom.
 LOOK, STALL = 0.005, 5.0
 CLOSING = 10.0  # seconds for what is held back when a writer ends
 _IDLE, _GRACE = 0.5, 2.0  # seconds between two looks at whether the writer is there; for a call that is under way
 _LOG = logging.getLogger("relive")
+Due = tuple[Filling, tuple[Any, ...]]  # a block to send, and the arguments of the call
+
+
+class BlockQueue:
+    """The blocks of one writer for one shard. The writer's lock is held in every call but `send`.
+
+    Blocks count up from 1, and a shard refuses one whose predecessor it never saw, unless that one is marked as the
+    first of a run. So a block that may or may not have come is sent again with all after it, in order, and lands once.
+
+    Args:
+        transport: How to reach the shard.
+        shard: Its number.
+        writer: Names the writer.
+        schema: The fields of a step.
+        lanes: The writer's lanes in the shard.
+        clock: Seconds.
+        longest: Steps of a block, at most.
+
+    Attributes:
+        shard: As above.
+        lanes: As above.
+        open: The block that is being filled.
+        down: Whether the shard does not answer.
+        dropped: Steps that were dropped, as it did not answer.
+        broken: Whether steps before the next one that is acknowledged may be missing in the shard.
+        gaps: How often that was so.
+        error: What the shard said to a block that it refused for good.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        shard: int,
+        writer: str,
+        schema: Schema,
+        lanes: Int64,
+        clock: Callable[[], float],
+        longest: int = STEPS,
+    ) -> None:
+        self._transport, self.shard, self._writer, self._clock = transport, shard, writer, clock
+        self._schema, self.lanes = schema, lanes
+        self._steps = min(longest, steps_of(schema, len(lanes)))
+        self._sealed: deque[Filling] = deque()
+        self._sent: deque[Filling] = deque()
+        self._free: list[Filling] = []
+        self.open = self._new()
+        self._number = 0
+        self._first, self._gap = True, False
+        self.down, self._tried = False, 0.0
+        self.dropped = self.gaps = 0
+        self.broken = False
+        self.error: ReliveError | None = None
+
+    # Filling.
+
+    @property
+    def blocks(self) -> int:
+        """The number that wait for an acknowledgement, or to be sent."""
+        return len(self._sealed) + len(self._sent)
+
+    @property
+    def steps(self) -> int:
+        """Steps that no acknowledgement came for."""
+        return sum(filling.added for filling in (self.open, *self._sealed, *self._sent))
+
+    @property
+    def busy(self) -> bool:
+        """True if something is to be sent or acknowledged, by a shard that answers."""
+        return not self.down and (self.blocks > 0 or not self.open.empty)
+
+    @property
+    def must_wait(self) -> bool:
+        """True if there is no room for one more block, and the shard is there to take some."""
+        return self.blocks >= MOST and not self.down
+
+    def seal(self) -> None:
+        """End the block that is being filled, if there is any. Of a shard that does not answer, the oldest goes."""
+        if self.open.empty:
+            return
+        while self.blocks >= MOST and self._sealed:
+            self._drop(self._sealed.popleft())
+        if self._gap and not self._sealed:
+            self.open.cut |= set(self.lanes.tolist())
+            self._gap = False
+        self._number += 1
+        self.open.number = self._number
+        self._sealed.append(self.open)
+        self.open = self._new()
+
+    def _drop(self, filling: Filling) -> None:
+        self.dropped += filling.added
+        self.broken = True
+        if self._sealed:
+            self._sealed[0].cut |= set(self.lanes.tolist())
+        else:
+            self._gap = True
+        self._first = True
+        self._give_back(filling)
+
+    def _new(self) -> Filling:
+        return self._free.pop() if self._free else Filling(self._schema, self.lanes, self._steps)
+
+    def _give_back(self, filling: Filling) -> None:
+        filling.clear()
+        self._free.append(filling)
+
+    # Sending.
+
+    def due(self) -> list[Due]:
+        """Return the blocks to send now; `send` them in this order, without the writer's lock.
+
+        A shard that does not answer gets one block every now and then.
+        """
+        now = self._clock()
+        if not self.open.empty and now - self.open.begun > HELD and not self.must_wait:
+            self.seal()
+        if self.down and (self._sent or now - self._tried < RETRY):
+            return []
+        due = list[Due]()
+        while self._sealed and len(self._sent) < MOST:
+            filling = self._sealed.popleft()
+            due.append((filling, (self._writer, filling.number, self._first, self.dropped, filling.block())))
+            self._sent.append(filling)
+            self._first, self._tried = False, now
+            if self.down:
+                break
+        return due
+
+    def send(self, due: list[Due]) -> None:
+        """Send blocks."""
+        for filling, arguments in due:
+            filling.promise = self._transport.call(self.shard, "add", *arguments)
+
+    def promises(self) -> list[Any]:
+        """Return the promises of the blocks that were sent, in order."""
+        return [filling.promise for filling in self._sent]
+
+    def take(self, ready: list[bool]) -> None:
+        """Take in the acknowledgements; `ready`: which of `promises` have come."""
+        for done in ready:
+            if not done:
+                return
+            filling = self._sent[0]
+            try:
+                if not self._transport.take(filling.promise):
+                    self._again()
+                    return
+            except ShardUnavailable as error:
+                self._again()
+                if not self.down:
+                    self.down = True
+                    what = f"Shard {self.shard} does not answer a writer ({error})"
+                    _LOG.warning("%s", event(what, "relive.ray", f"it keeps {MOST} blocks, and drops older ones"))
+                return
+            except ReliveError as error:  # the shard cannot take it, now or later
+                self.error = self.error or error
+                self.dropped += filling.added
+                self.broken = True
+            if self.down:
+                self.down = False
+                _LOG.warning("%s", event(f"Shard {self.shard} answers a writer again", "relive.ray"))
+            self._sent.popleft()
+            self._give_back(filling)
+            self.gaps, self.broken = self.gaps + self.broken, False
+
+    def _again(self) -> None:
+        """Put all that was sent back in front."""
+        self._sealed.extendleft(reversed(self._sent))
+        self._sent.clear()
+        self._first, self._tried, self.broken = True, self._clock(), True
 
 
 class Sender:
@@ -38,7 +215,7 @@ class Sender:
     """
 
     def __init__(
-        self, transport: Transport, queues: Sequence[Queue], lanes: Sequence[int], clock: Callable[[], float]
+        self, transport: Transport, queues: Sequence[BlockQueue], lanes: Sequence[int], clock: Callable[[], float]
     ) -> None:
         self._transport, self._queues, self._lanes, self._clock = transport, queues, lanes, clock
         self.changed = threading.Condition()
@@ -51,7 +228,7 @@ class Sender:
 
     @property
     def begun(self) -> bool:
-        """Whether the thread was started."""
+        """True once the thread was started."""
         return self._thread is not None
 
     @property
@@ -83,7 +260,7 @@ class Sender:
                 error, queue.error = queue.error, None
                 raise error
 
-    def seal(self, queue: Queue, limit: float | None = None) -> None:
+    def seal(self, queue: BlockQueue, limit: float | None = None) -> None:
         """End a queue's block; waits where the shard is slow. Under the lock."""
         since, warned = self._clock(), False
         while queue.must_wait and not queue.open.empty:
@@ -99,7 +276,7 @@ class Sender:
         queue.seal()
 
     def flush(self, timeout: float | None) -> int:
-        """Send what is held back, and wait for it; how many steps no acknowledgement came for."""
+        """Send what is held back, and wait for it; return how many steps no acknowledgement came for."""
         limit = None if timeout is None else self._clock() + timeout
         with self.changed:
             if self._thread is None:
@@ -133,7 +310,7 @@ class Sender:
                 self._thread.join(5.0)
 
     def leave(self) -> None:
-        """Have the thread send what is held back, say what it could not send, and end.
+        """Let the thread send what is held back, say what it could not send, and end.
 
         Neither waits nor takes a lock: the garbage collector calls it in the middle of anything.
         """
@@ -149,7 +326,7 @@ class Sender:
                 self._tell()
 
     def _forked(self) -> None:
-        """The thread, and the connections to the shards, are the parent's."""
+        """Refuse what needs the thread and the connections to the shards, which are the parent's."""
         self.changed = threading.Condition()
         if self._thread is not None:
             wanted = "a writer that this process made"
@@ -170,7 +347,7 @@ class Sender:
         self._tell()
 
     def _work(self) -> bool:
-        """One round; whether there is another one."""
+        """Work one round; return whether there is another one."""
         with self.changed:
             if self._left and not self._ending():
                 return False
@@ -195,7 +372,7 @@ class Sender:
         return True
 
     def _ending(self) -> bool:
-        """Whether there is something left to send, and time for it."""
+        """Return whether something is left to send, and time for it."""
         if self._limit is None:
             self._limit, self._dropped = self._clock() + CLOSING, self.dropped
         for queue in self._queues:
