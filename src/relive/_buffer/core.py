@@ -238,7 +238,7 @@ def assemble(
     notices = Notices(lock)
     written = ring_of(schema, choices.rows, choices.steps, memory, access, notices, fresh)
     claims = access.bind(written)
-    ring = access.seen(schema, choices.window, written)
+    ring = access.seen(choices.window, written)
     fresh_sampler = getattr(memory, "fresh_sampler", memory.fresh) if fresh is None else fresh
     of_sampler = Section(memory, "sampler/", fresh_sampler)
     index = access.following(completed(sampler.index(ring, of_sampler), Index))

@@ -9,6 +9,7 @@ each lane has one more physical row for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from .._base.arrays import ArraySpec, Memory
 from .._base.forks import importing
 from .._base.journal import Journal
-from .._base.types import Array, Float64, Int64
+from .._base.types import Array, Bytes, Float64, Int64
 from ..schema import Column, Schema
 from . import kernels
 from .lanes import (
@@ -121,23 +122,42 @@ class Ring:
             if self.touched is not None and not busy:
                 self.touched[ENDED] = self.touched[BEGUN]  # calls that a kill ended
         self._kernels = kernels.active()
-        taken = np.isin(np.arange(self.lanes), list(busy)).astype(np.uint8) if busy else None
-        self.kernel = self._kernels.Ring(
-            [_layout(column, array) for column, array in zip(schema.columns, self.columns, strict=True)],
-            schema.num_obs,
-            rows,
-            steps,
+        self._layouts = [_layout(column, array) for column, array in zip(schema.columns, self.columns, strict=True)]
+        self._bind(notify, np.isin(np.arange(self.lanes), list(busy)).astype(np.uint8) if busy else None)
+
+    def under(self, window: Window, marks: Bytes | None = None, arrival: Int64 | None = None) -> Ring:
+        """Return the same steps as items with another window see them, to be read.
+
+        It has counters of its own, zeros at first, which whoever asks for it keeps.
+
+        Args:
+            window: That of the items.
+            marks: Instead of the ring's.
+            arrival: What is recorded of when rows became ready under that window; None: nothing.
+        """
+        other = copy(self)
+        other.window, other.counters, other.arrival = window, np.zeros_like(self.counters), arrival
+        other.marks, other.touched = self.marks if marks is None else marks, None
+        other._bind(lambda found: None, None)
+        return other
+
+    def _bind(self, notify: Callable[[int], object], taken: Bytes | None) -> None:
+        """Have a kernel work on the arrays."""
+        kernel = self.kernel = self._kernels.Ring(
+            self._layouts,
+            len(self.observations),
+            self.rows,
+            self.steps,
             self.marks,
             self.counters,
             self.clock,
-            window,
+            self.window,
             self.given,
             self.arrival,
             self.touched,
             notify,
             taken,
         )
-        kernel = self.kernel
         self.write, self.cut, self.changes = kernel.write, kernel.cut, kernel.changes
         self.ids, self.locate, self.stacks = kernel.ids, kernel.locate, kernel.stacks
         self.windows = kernel.windows
