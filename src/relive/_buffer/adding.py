@@ -11,13 +11,13 @@ import numpy as np
 
 from .._base import check
 from .._base.types import Float64, Int64
+from .._flow.call_lock import CallLock
 from .._ring import kernels
 from .._ring.ring import Ring
 from .._schema.step_parser import Step, StepParser, check_discounts
 from ..samplers import Sampler
 from ..schema import Schema
 from .arguments import lanes_of, raw_priorities
-from .call_lock import CallLock
 from .notices import Notices
 
 

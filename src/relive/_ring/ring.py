@@ -234,11 +234,13 @@ class Ring:
         return np.asarray(rows // every % slots_of_state(self.rows, every) * self.lanes + lanes)
 
     def tally(self) -> Mapping[str, int]:
-        """Sums over all lanes: steps added and stored, items, cuts, missing final observations, ends, repeats."""
+        """Return sums over all lanes: steps, items, cuts, ends, and what was wrong with them."""
         names = ("added", "drawable", "stored", "cuts", "unbootstrapped", "ends", "repeats")
         columns = (STEPS, DRAWABLE, STORED, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS)
         sums = self.kernel.snapshot().sum(axis=0).tolist()
-        return {name: sums[column] for name, column in zip(names, columns, strict=True)}
+        # Rows that wait are those of the newest stream, which all hold steps; across episodes other rows are between.
+        waiting = sums[STEPS] - sums[READY_STEPS] if self.window.across else sums[HEAD] - sums[READY]
+        return {name: sums[column] for name, column in zip(names, columns, strict=True)} | {"waiting": waiting}
 
     def state_rows(self, ids: Int64, every: int) -> Int64:
         """Where fields that are kept at every `every`-th step are stored for the steps `ids`."""
@@ -277,6 +279,10 @@ class Ring:
     def cleared(self, seen: Int64) -> bool:
         """Whether the lanes were emptied since the counters were `seen`: a sampler then is to be as it was when new."""
         return bool((self.counters[:, CLEARED] > seen[:, 0]).any())
+
+    def drawable_ids(self) -> Int64:
+        """List the ids of all drawable items, by lane and age."""
+        return self.ids(self.changes(np.zeros((self.lanes, 3), np.int64)).added)
 
     @property
     def drawable(self) -> int:

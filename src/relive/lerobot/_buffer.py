@@ -16,7 +16,7 @@ from .._adapters.episodes import episodes
 from .._base import check
 from .._base.nests import mapped
 from .._base.types import Int64
-from .._buffer.call_lock import AdapterLock, one_at_a_time
+from .._flow.call_lock import AdapterLock, one_at_a_time
 from .._flow.prefetch import Prefetched
 from ..batch import Batch
 from ..errors import ArgumentError, NotEnoughData, ReliveWarning, StaleId, event, message

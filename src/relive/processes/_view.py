@@ -20,6 +20,7 @@ from .._ring.lanes import (
     MEMORY,
     OLDEST,
     READY,
+    READY_STEPS,
     REPEATS,
     START,
     STEP,
@@ -123,6 +124,7 @@ class View:
         own[[CLEARED, MEMORY]] = now[CLEARED], head % self.ring.marks[:, 0].size
         own[GONE] = gone_before
         own[_COUNTED] = now[_COUNTED]
+        own[READY_STEPS] = now[STEPS] - np.count_nonzero(marks[ready - begin :] & STEP)
         newly = max(ready_before, begin)
         if newly < ready and self._told is not None and self._arrival is not None:
             arrival = get_rows(self._told, lane, begin, head)

@@ -13,8 +13,8 @@ from .._adapters.saves import opened, packed
 from .._base import check
 from .._base.nests import mapped
 from .._base.types import Array, Bool, Float64, Int64
-from .._buffer.call_lock import AdapterLock, one_at_a_time
 from .._buffer.stored import drawable_ids
+from .._flow.call_lock import AdapterLock, one_at_a_time
 from .._ring.lanes import CUTS
 from ..batch import Batch as Drawn
 from ..buffer import ReplayBuffer as Buffer

@@ -70,8 +70,7 @@ class CallLock:
             ReliveError: It does.
         """
         if self.reentrant.held():
-            got, remedy = "one inside a `with buffer.hold():` block", "leave the block first"
-            raise ReliveError(message("a call that may wait for other threads", got, at, remedy))
+            raise held_back(at)
 
     @staticmethod
     def refusal() -> ReliveError:
@@ -92,6 +91,12 @@ class AdapterLock(CallLock):
 
     def __reduce__(self) -> tuple[type[AdapterLock], tuple[()]]:
         return AdapterLock, ()
+
+
+def held_back(at: str) -> ReliveError:
+    """Compose the error of a call that may wait for other threads, while this one keeps them out of all calls."""
+    got, remedy = "one inside a `with buffer.hold():` block", "leave the block first"
+    return ReliveError(message("a call that may wait for other threads", got, at, remedy))
 
 
 class Adapter(Protocol):
