@@ -13,10 +13,11 @@ from . import items
 from . import storage as storages
 from ._base import check, forks
 from ._base.forks import importing
+from ._base.generators import generator, source
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
 from ._buffer.adding import SHADOWED, shadow, shadows
-from ._buffer.arguments import choice, generator, hinting_at_sb3, readable, source
+from ._buffer.arguments import choice, hinting_at_sb3, readable
 from ._buffer.choices import Choices
 from ._buffer.core import CLOSED, Core, forked, opened
 from ._buffer.stats import Stats
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ._flow.limiter import RateLimiter
-    from ._flow.prefetch import Prefetched
+    from ._flow.prefetch import DrawsAhead, Prefetched
     from ._flow.transform import Change
     from .checkpoints._saving import Saved, Saver
     from .checkpoints.autosave import Autosave
@@ -365,6 +366,18 @@ class ReplayBuffer:
         """Return the `sample` of a subclass; None where it is this class's."""
         usual = shadows(self, "sample") or getattr(self.sample, "__func__", None) is ReplayBuffer.sample
         return None if usual or self._core is CLOSED else self.sample
+
+    def _ahead(self, size: int) -> DrawsAhead:
+        """Draw batches of `size` items ahead, for a mixture."""
+        with importing:
+            from ._buffer.prefetching import ahead_of
+            from ._flow.prefetch import DrawsAhead
+            from ._flow.transform import Transform
+
+        sample = self._own_sample()
+        if sample is None:
+            return ahead_of(self._core, size, None, Transform(None, ""))
+        return DrawsAhead(lambda stopped: sample(size), lambda: None, lambda: None)
 
     def ids(self, *, item: items.Item | None = None) -> Int64:
         """List the ids of all items that can be drawn, whatever their priorities.

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._base import check
 from .._base.capabilities import completed
+from .._base.priorities import no_priorities
 from .._base.types import Float64, Int64
 from .._ring.kernels import active
 from .._ring.plans import State
@@ -19,7 +20,7 @@ from ..items import Item
 from ..items._protocol import Compiled
 from ..samplers import Sampler, Share
 from ..samplers._protocol import Draw
-from .arguments import ids_of, no_priorities, shortage, stale, td_errors, too_many
+from .arguments import ids_of, shortage, stale, td_errors, too_many
 from .core import Core
 from .notices import DRAWS
 

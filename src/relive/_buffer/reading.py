@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._base.integers import distinct
 from .._base.memory import Arena
 from .._base.types import Int64
-from .._ring.lanes import HEAD, HELD, OLDEST, READY, STEP, anchors_in, distinct, first_rows, ranges
+from .._ring.lanes import HEAD, HELD, OLDEST, READY, STEP, anchors_in, first_rows, ranges
 from .._ring.plans import State
 from .._ring.recount import Stored, oldest_in, ready_in
 from .._ring.ring import Ring

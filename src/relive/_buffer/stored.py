@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._base import check
+from .._base.integers import integers
 from .._base.types import Array, Bool, Int64
 from .._ring.lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED, anchors_in, first_rows
 from .._ring.plans import Followed, State
@@ -16,7 +17,7 @@ from ..batch import Batch
 from ..errors import ArgumentError, StaleId, message
 from ..samplers._protocol import Draw
 from ..schema import Schema
-from .arguments import ids_of, integers, stale
+from .arguments import ids_of, stale
 from .core import Core
 from .drawing import unweighted
 from .stats import Stats, snapshot
