@@ -106,8 +106,8 @@ def test_interrupts_leave_nothing_behind(buffer: relive.ReplayBuffer) -> None:
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         for turn in range(400):
-            signal.setitimer(signal.ITIMER_REAL, 1e-5 * (1 + turn % 40))
             try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-5 * (1 + turn % 40))
                 while True:
                     with buffer.hold():
                         buffer.ids()
