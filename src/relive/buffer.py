@@ -435,12 +435,11 @@ class ReplayBuffer:
 
         Returns:
             A context manager. Inside, the thread makes its calls as usual, and what it changes itself it sees. All
-            calls of other threads wait for the end of the block: their `add`, a `prefetch` that draws ahead, an
-            autosave. `stats()`, too.
+            calls of other threads wait for the end of the block: `add`, `stats`, the draws of a `prefetch`, an autosave.
 
-        Keep the block short, and call nothing in it that waits for another thread: `save`, `autosave`, `close`, and
-        with a limiter `add`, `extend` and a draw that would have to wait are refused; the next batch of a `prefetch`
-        would never come, and so may a call of an adapter of which the buffer is the `relive`.
+        Keep the block short, and call nothing in it that waits for another thread. `save`, `autosave`, `close`, and a
+        call that a limiter would have wait are refused. The next batch of a `prefetch` never comes, and the calls of an
+        adapter whose `relive` the buffer is may not return: hold and call the buffer alone.
 
         Blocks may be nested. An interrupt, or any exception, ends the block like any `with` block. A signal's handler
         cannot begin one in the middle of a call, but in the middle of a block it may call the buffer.
@@ -449,7 +448,7 @@ class ReplayBuffer:
         adding, and readers drawing. A fork in a block is one in both processes.
 
         Raises:
-            ReliveError: A signal's handler calls it in the middle of a call. With the block's calls: see above.
+            ReliveError: A signal's handler calls it in the middle of a call.
 
         >>> import numpy as np, relive
         >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100, seed=0)
@@ -459,7 +458,8 @@ class ReplayBuffer:
         ...     batch = buffer.sample(4)
         ...     long = buffer.read(batch.ids[batch.ids < 3], item=relive.Transitions(n_step=3))
         """
-        return self._core.lock.hold()
+        core = self._core
+        return core.lock.hold() if core.limit is None else core.limit.hold(core.lock)
 
     def priorities(self, ids: Any) -> Float64:
         """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`.

@@ -6,7 +6,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from .._base.types import Int64
 from .._ring.lanes import STEPS
 from .._schema.step_parser import steps_in
 from ..errors import ArgumentError, RateLimitTimeout, ReliveError, event, message
-from .call_lock import held_back
+from .call_lock import CallLock, held_back
 from .limiter import LimiterStats, RateLimiter
 
 Result = TypeVar("Result")
@@ -169,8 +170,6 @@ class Limit:
 
         def limited(*wrong: Any, **step: Any) -> Result:
             steps, since = steps_in(step, lanes, several), None
-            if self.held():  # another thread may be about to add, and wait for this one
-                raise held_back("ReplayBuffer.add")
             while True:
                 with self._adding:
                     if self._claim(steps):
@@ -178,6 +177,12 @@ class Limit:
                 since = self.wait_to_insert(steps, since)
 
         return limited
+
+    @contextmanager
+    def hold(self, lock: CallLock) -> Iterator[bool]:
+        """Keep other threads from adding, and out of all calls under `lock`, in the order in which calls enter both."""
+        with self._adding, lock.hold():
+            yield True
 
     def report(self) -> LimiterStats:
         """What was counted, for `ReplayBuffer.stats`."""
