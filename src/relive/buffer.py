@@ -423,10 +423,10 @@ class ReplayBuffer:
         >>> ids = buffer.extend(obs=time, action=time, reward=time, next_obs=time + 1, terminated=no, truncated=no)
         >>> batch = buffer.sample(3)
         >>> batch.ids.tolist(), batch.next_obs.tolist(), batch.reward.tolist()
-        ([2, 1, 0], [5.0, 4.0, 3.0], [4.5, 2.75, 1.0])
+        ([1, 0, 0], [4.0, 3.0, 3.0], [2.75, 1.0, 1.0])
         >>> short = buffer.read(batch.ids, item=one_step)
         >>> short.next_obs.tolist(), short.reward.tolist()
-        ([3.0, 2.0, 1.0], [2.0, 1.0, 0.0])
+        ([2.0, 1.0, 1.0], [1.0, 0.0, 0.0])
         """
         return drawing.read(self._core, ids, item)
 
@@ -435,7 +435,7 @@ class ReplayBuffer:
 
         Returns:
             A context manager. Inside, the thread makes its calls as usual, and what it changes itself it sees. All
-            calls of other threads wait for the end of the block: `add`, `stats`, the draws of a `prefetch`, an autosave.
+            calls of other threads wait for the end of the block: `add`, `stats`, a `prefetch`, an autosave.
 
         Keep the block short, and call nothing in it that waits for another thread. `save`, `autosave`, `close`, and a
         call that a limiter would have wait are refused. The next batch of a `prefetch` never comes, and the calls of an
