@@ -14,7 +14,7 @@ from ..items import Arena, Expander, Fields, Ring, Transitions, Window
 from ..schema import Schema
 
 
-class Episode(NamedTuple):
+class StoredEpisode(NamedTuple):
     """Steps that follow each other, up to an end, a cut or the newest one, nested as the schema; arrays `[T, ...]`.
 
     Attributes:
@@ -51,7 +51,7 @@ class _Expander:
         return {**self._single.expand(slots, rng), "discount": found.after != found.at}
 
 
-def episodes(buffer: ReplayBuffer) -> Iterator[Episode]:
+def episodes(buffer: ReplayBuffer) -> Iterator[StoredEpisode]:
     """Yield all stored steps, one environment after the other, oldest first; episodes may lack their beginnings.
 
     Rewards are those of single steps, whatever the buffer's item. No other thread may add meanwhile.
@@ -65,4 +65,4 @@ def episodes(buffer: ReplayBuffer) -> Iterator[Episode]:
         if not complete:
             for obs, after in zip(leaves(fields["obs"]), leaves(fields["next_obs"]), strict=True):
                 after[-1] = obs[-1]
-        yield Episode(fields, complete)
+        yield StoredEpisode(fields, complete)

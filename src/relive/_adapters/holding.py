@@ -21,7 +21,7 @@ _NO_IDS = np.empty(0, np.int64)
 _ROOM = 64
 
 
-class Held:
+class HeldSteps:
     """Takes the place of a buffer: has the steps of the episodes under way, and adds them when these are over.
 
     Values are checked and cast as they come. Room for the longest episode so far stays, in every lane.

@@ -317,12 +317,12 @@ class ReplayBuffer:
                 a successor or a reward.
             StorageError: The directory has no data set of format v3, or a damaged one.
         """
-        from ._datasets import Frames, steps_of
+        from ._datasets import RecordedFrames, steps_of
 
         at = "ReplayBuffer.from_lerobot_dataset"
         if state_keys is None:
             raise ArgumentError(message("the features that make a state", "none", f"{at}(state_keys)"))
-        frames = Frames(lerobot_dataset)
+        frames = RecordedFrames(lerobot_dataset)
         if capacity is None:
             capacity = len(frames)
         if capacity < len(frames):

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common import buffers, type_aliases
 
-from .._adapters.copies import Copy, Write, no_assignment
+from .._adapters.copies import ReadOnly, Write, no_assignment
 from .._base import check
 from .._base.types import Array, Bool, Int64
 from ..batch import Batch
@@ -360,8 +360,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
     def _outside(self) -> Array:
         return self._column("truncated").astype(np.float32)
 
-    def _copy(self, array: Array, name: str, write: Write | None = None) -> Copy:
-        return Copy.of(array, f"ReplayBuffer.{name}", _WRITABLE, write)
+    def _copy(self, array: Array, name: str, write: Write | None = None) -> ReadOnly:
+        return ReadOnly.of(array, f"ReplayBuffer.{name}", _WRITABLE, write)
 
     def _mark_end(self, key: Any, value: Any) -> bool:
         """Cut the streams where SB3 marks the newest step as its episode's last, as `learn` does before a reset."""

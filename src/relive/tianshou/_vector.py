@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from tianshou.data import Batch, ReplayBuffer, ReplayBufferManager
 
-from .._adapters.copies import Copy
+from .._adapters.copies import ReadOnly
 from .._adapters.saves import opened, packed
 from .._base import check
 from .._base.nests import mapped
@@ -251,7 +251,7 @@ class VectorReplayBuffer(ReplayBufferManager):
             raise AttributeError(name)
         slots = self.sample_indices(0)
         whole = by_slot(self.relive.read(self._ids(slots))[name], slots, self.maxsize)
-        return to_batch(mapped(lambda array: Copy.of(array, f"VectorReplayBuffer.{_SHOWN[name]}"), whole))
+        return to_batch(mapped(lambda array: ReadOnly.of(array, f"VectorReplayBuffer.{_SHOWN[name]}"), whole))
 
     def next(self, index: Any) -> Any:
         """The slots of the next steps; those of last steps of episodes, and of newest steps, stay."""

@@ -44,7 +44,7 @@ _STATE = (
 )
 
 
-class _Named(ABCMeta):
+class _Nameable(ABCMeta):
     """Lets a class stand where RLlib looks for a name.
 
     Its DQN asks for `"EpisodeReplayBuffer" in type`, and its SAC whether `type` is in a list of names (Ray 2.60).
@@ -59,7 +59,7 @@ class _Named(ABCMeta):
     __hash__ = ABCMeta.__hash__
 
 
-class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
+class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Nameable):
     """RLlib's `EpisodeReplayBuffer` on relive's: uniform draws of one-step or n-step transitions, or of sequences.
 
     An episode under way has a lane, so that windows run on from chunk to chunk. A window that an episode's end cuts

@@ -60,7 +60,7 @@ class Waiting:
         return most
 
 
-class _Open(NamedTuple):
+class _UnderWay(NamedTuple):
     """An episode under way: its lane, its number, and the step that is to come."""
 
     lane: int
@@ -90,7 +90,7 @@ class Laid:
         self.buffer, self.numbers, self._at = buffer, numbers, at
         self.ends = [deque(each) for each in ([()] * buffer.num_envs if ends is None else ends)]
         self.leads = [deque(each) for each in ([()] * buffer.num_envs if leads is None else leads)]
-        self._open: dict[str, _Open] = {}  # the one that was continued last comes last
+        self._open: dict[str, _UnderWay] = {}  # the one that was continued last comes last
         self._free = list(range(buffer.num_envs))
 
     @property
@@ -122,7 +122,7 @@ class Laid:
         if chunk.ended:
             self._free.append(lane)
         else:
-            self._open[chunk.episode] = _Open(lane, number, chunk.first + len(chunk.reward))
+            self._open[chunk.episode] = _UnderWay(lane, number, chunk.first + len(chunk.reward))
         ends, leads = self.ends[lane], self.leads[lane]
         if ends and ends[-1][0] == number:
             ends.pop()
