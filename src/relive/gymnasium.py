@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import ndarray
 
-from ._adapters.holding import Held
+from ._adapters.holding import HeldSteps
 from ._base import check
+from ._base.integers import lanes_of
 from ._base.nests import apart, copied, taken, with_finals
 from ._base.types import Bool, Int64
-from ._buffer.arguments import lanes_of
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 
@@ -138,7 +138,7 @@ class Recorder:
             wanted = f"a buffer with num_envs={self._lanes}, as the environment has"
             raise ArgumentError(message(wanted, f"`{buffer.num_envs}`", "Recorder(buffer)"))
         self._mode = _vector_mode(env, autoreset_mode) if self._vector else _single_mode(env, autoreset_mode)
-        self._held = Held(buffer, self._lanes) if check.flag(hold, "Recorder(hold)") else None
+        self._held = HeldSteps(buffer, self._lanes) if check.flag(hold, "Recorder(hold)") else None
         self._resets_again = self._mode is AutoresetMode.NEXT_STEP and _resets_again(env)
         self._obs: Any = None  # None: never reset, or not known since something raised
         self._started = False

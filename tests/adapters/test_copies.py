@@ -20,7 +20,7 @@ from sb3_loops import built, envs_of, small
 from stable_baselines3 import DQN
 
 import relive
-from relive._adapters.copies import Copy
+from relive._adapters.copies import ReadOnly
 from relive.errors import ArgumentError, SchemaError
 from relive.sb3 import HerReplayBuffer, PrioritizedDQN, ReplayBuffer
 
@@ -103,7 +103,7 @@ def test_writing_into_a_copy_is_refused(name: str, way: str) -> None:
 def test_what_is_computed_from_a_copy_is_a_plain_array(name: str) -> None:
     make, look = ARRAYS[name]
     array = look(make())
-    assert isinstance(array, Copy)
+    assert isinstance(array, ReadOnly)
     for plain in (array + 1, np.maximum(array, 2), np.array(array), np.concatenate([array, array]), -array):
         plain[0] = 3
         assert type(plain) is np.ndarray

@@ -26,7 +26,7 @@ def no_assignment(at: str, written: str | None) -> ArgumentError:
     return ArgumentError(message("no assignment to a copy of what is stored", "one", at, remedy))
 
 
-class Copy(np.ndarray[Any, Any]):
+class ReadOnly(np.ndarray[Any, Any]):
     """A read-only array whose slices are read-only, too, and whose computed results are plain arrays."""
 
     _at = "copy"
@@ -34,7 +34,7 @@ class Copy(np.ndarray[Any, Any]):
     _write: Write | None = None
 
     @classmethod
-    def of(cls, array: Array, at: str, written: str | None = None, write: Write | None = None) -> Copy:
+    def of(cls, array: Array, at: str, written: str | None = None, write: Write | None = None) -> ReadOnly:
         """Make an array read-only.
 
         Args:
@@ -49,11 +49,11 @@ class Copy(np.ndarray[Any, Any]):
         return found
 
     def __array_finalize__(self, source: Any) -> None:
-        self._at, self._written = getattr(source, "_at", Copy._at), getattr(source, "_written", None)
+        self._at, self._written = getattr(source, "_at", ReadOnly._at), getattr(source, "_written", None)
 
     def __array_ufunc__(self, ufunc: Any, method: Any, *inputs: Any, **kwargs: Any) -> Any:
         for target in (*(kwargs.get("out") or ()), *(inputs[:1] if method == "at" else ())):
-            if isinstance(target, Copy):
+            if isinstance(target, ReadOnly):
                 target._check()
         if "out" in kwargs:
             kwargs["out"] = tuple(map(_plain, kwargs["out"]))
@@ -90,4 +90,4 @@ class Copy(np.ndarray[Any, Any]):
 
 
 def _plain(value: Any) -> Any:
-    return value.view(np.ndarray) if isinstance(value, Copy) else value
+    return value.view(np.ndarray) if isinstance(value, ReadOnly) else value

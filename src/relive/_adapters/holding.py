@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._base.nests import nested
+from .._base.priorities import raw_priorities
 from .._base.types import Array, Bool, Float64, Int64
-from .._buffer.arguments import raw_priorities
 from .._schema.step_parser import Step, StepParser
 from ..buffer import ReplayBuffer
 from ..schema import Column
@@ -21,7 +21,7 @@ _NO_IDS = np.empty(0, np.int64)
 _ROOM = 64
 
 
-class Held:
+class HeldSteps:
     """Takes the place of a buffer: has the steps of the episodes under way, and adds them when these are over.
 
     Values are checked and cast as they come. Room for the longest episode so far stays, in every lane.

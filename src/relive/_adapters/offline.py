@@ -33,7 +33,7 @@ Names = Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
-class Columns:
+class OfflineSteps:
     """Steps that follow each other: `fields` are those of a schema and the flags, arrays `[N, ...]`, nested.
 
     Attributes:
@@ -67,7 +67,7 @@ class Columns:
         return int(ends.sum())
 
 
-def columns_of_arrays(data: Mapping[str, Any], names: Names, extras: Sequence[str]) -> Columns:
+def columns_of_arrays(data: Mapping[str, Any], names: Names, extras: Sequence[str]) -> OfflineSteps:
     """Flat arrays, as D4RL has them.
 
     Raises:
@@ -88,10 +88,10 @@ def columns_of_arrays(data: Mapping[str, Any], names: Names, extras: Sequence[st
             text = message(f"an array `{names['truncated']}`, or `next_observations`", _known(data), "$", remedy)
             warnings.warn(text, ReliveWarning, stacklevel=3)
         fields["truncated"] = np.zeros(len(fields["reward"]), bool)
-    return _checked(Columns(fields | _extras(data, extras), next_obs, left_out))
+    return _checked(OfflineSteps(fields | _extras(data, extras), next_obs, left_out))
 
 
-def columns_of_episodes(data: Iterable[Any], names: Names, extras: Sequence[str]) -> list[Columns]:
+def columns_of_episodes(data: Iterable[Any], names: Names, extras: Sequence[str]) -> list[OfflineSteps]:
     """Episodes, each a mapping of arrays or a list of steps; RLDS has either under `"steps"`.
 
     Raises:
@@ -100,7 +100,7 @@ def columns_of_episodes(data: Iterable[Any], names: Names, extras: Sequence[str]
     return [_episode(episode, names, extras, f"$[{number}]") for number, episode in enumerate(data)]
 
 
-def _episode(episode: Any, names: Names, extras: Sequence[str], at: str) -> Columns:
+def _episode(episode: Any, names: Names, extras: Sequence[str], at: str) -> OfflineSteps:
     beside: tuple[str, ...] = ()
     if isinstance(episode, Mapping) and "steps" in episode:
         beside = _left_out(episode, {"steps"}, at)
@@ -130,7 +130,7 @@ def _episode(episode: Any, names: Names, extras: Sequence[str], at: str) -> Colu
         after, fields["obs"] = mapped(lambda values: values[1:], obs), _first(obs, count)
         next_obs = after if next_obs is None else _known_last(next_obs, after, str(found["next_obs"]), at)
     fields |= {"terminated": terminated, "truncated": truncated}
-    return _checked(Columns(fields, next_obs, (*beside, *left_out)), at)
+    return _checked(OfflineSteps(fields, next_obs, (*beside, *left_out)), at)
 
 
 def _found(data: Mapping[str, Any], names: Names, at: str, flat: bool = False) -> dict[str, str | None]:
@@ -286,7 +286,7 @@ def _flags(data: Mapping[str, Any], name: str, at: str = "$") -> Bool:
     return values.astype(bool)
 
 
-def _checked(columns: Columns, at: str = "$") -> Columns:
+def _checked(columns: OfflineSteps, at: str = "$") -> OfflineSteps:
     count = columns.count
     for name, value in {**columns.fields, "next_obs": columns.next_obs}.items():
         for array in leaves(value) if value is not None else ():

@@ -17,10 +17,11 @@ from .._base import check, forks
 from .._base.extras import needs
 from .._base.memory import available_bytes
 from .._base.nests import nested
-from .._buffer.arguments import no_priorities, readable, too_many
-from .._buffer.call_lock import CallLock
+from .._base.priorities import no_priorities
+from .._buffer.arguments import readable, too_many
 from .._buffer.choices import Choices
 from .._buffer.core import Tally
+from .._flow.call_lock import CallLock
 from .._ring import kernels as kernels_of
 from .._ring.lanes import BOUNDARIES, DRAWABLE, STORED
 from ..batch import Batch

@@ -16,7 +16,7 @@ from .._adapters.episodes import episodes
 from .._base import check
 from .._base.nests import mapped
 from .._base.types import Int64
-from .._buffer.call_lock import AdapterLock, one_at_a_time
+from .._flow.call_lock import AdapterLock, one_at_a_time
 from .._flow.prefetch import Prefetched
 from ..batch import Batch
 from ..errors import ArgumentError, NotEnoughData, ReliveWarning, StaleId, event, message
@@ -317,12 +317,12 @@ class ReplayBuffer:
                 a successor or a reward.
             StorageError: The directory has no data set of format v3, or a damaged one.
         """
-        from ._datasets import Frames, steps_of
+        from ._datasets import RecordedFrames, steps_of
 
         at = "ReplayBuffer.from_lerobot_dataset"
         if state_keys is None:
             raise ArgumentError(message("the features that make a state", "none", f"{at}(state_keys)"))
-        frames = Frames(lerobot_dataset)
+        frames = RecordedFrames(lerobot_dataset)
         if capacity is None:
             capacity = len(frames)
         if capacity < len(frames):
@@ -396,7 +396,7 @@ class ReplayBuffer:
         ids = np.sort(buffer.column("ids")[0])
         ids = ids[ids >= 0]
         # A ring that is not full, as after a load with a larger capacity, begins with its oldest step.
-        begin = int(buffer.lane_steps()[0]) - len(ids) if len(ids) == self.capacity else 0
+        begin = buffer.stats().added - len(ids) if len(ids) == self.capacity else 0
         number = (places - begin) % self.capacity
         if (number >= len(ids)).any():
             raise StaleId(message("places of stored steps", f"{places.tolist()[:8]}", "ReplayBuffer"))

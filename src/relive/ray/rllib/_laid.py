@@ -7,12 +7,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from ..._base.capabilities import completed
-from ..._ring.lanes import HEAD, OLDEST
 from ...buffer import ReplayBuffer
-from ...errors import ReliveWarning, event
+from ...errors import ReliveWarning, StaleId, event
 from ...items import Item
 from ._chunks import Chunk
 from ._sequences import led
@@ -63,7 +60,7 @@ class Waiting:
         return most
 
 
-class _Open(NamedTuple):
+class _UnderWay(NamedTuple):
     """An episode under way: its lane, its number, and the step that is to come."""
 
     lane: int
@@ -93,7 +90,7 @@ class Laid:
         self.buffer, self.numbers, self._at = buffer, numbers, at
         self.ends = [deque(each) for each in ([()] * buffer.num_envs if ends is None else ends)]
         self.leads = [deque(each) for each in ([()] * buffer.num_envs if leads is None else leads)]
-        self._open: dict[str, _Open] = {}  # the one that was continued last comes last
+        self._open: dict[str, _UnderWay] = {}  # the one that was continued last comes last
         self._free = list(range(buffer.num_envs))
 
     @property
@@ -125,21 +122,30 @@ class Laid:
         if chunk.ended:
             self._free.append(lane)
         else:
-            self._open[chunk.episode] = _Open(lane, number, chunk.first + len(chunk.reward))
-        ends, oldest = self.ends[lane], int(buffer._core.ring.counters[lane, OLDEST]) * buffer.num_envs
+            self._open[chunk.episode] = _UnderWay(lane, number, chunk.first + len(chunk.reward))
+        ends, leads = self.ends[lane], self.leads[lane]
         if ends and ends[-1][0] == number:
             ends.pop()
         ends.append((number, newest))
-        while ends[0][1] < oldest:
+        while not self._stores(ends[0][1]):
             ends.popleft()
-        while self.leads[lane] and self.leads[lane][0] < oldest:
-            self.leads[lane].popleft()
+        while leads and not self._stores(leads[0]):
+            leads.popleft()
         return known is None
+
+    def _stores(self, id_: int) -> bool:
+        """Tell if a step is still stored."""
+        try:
+            self.buffer.follow([id_], 0)
+        except StaleId:
+            return False
+        return True
 
     def _lane(self) -> int:
         """The lane for a new episode: the free one with the fewest rows so far."""
         if self._free:
-            return self._free[int(np.argmin(self.buffer._core.ring.counters[self._free, HEAD]))]
+            newest = [self.ends[lane][-1][1] // self.buffer.num_envs if self.ends[lane] else -1 for lane in self._free]
+            return self._free[newest.index(min(newest))]
         what = f"More than {self.buffer.num_envs} episodes are under way, so the windows of some are cut"
         remedy = "`num_envs=` says how many there may be, over all env-runners"
         warnings.warn(event(what, self._at, remedy), ReliveWarning, stacklevel=4)
