@@ -286,3 +286,11 @@ def test_what_is_not_there_is_refused_with_a_remedy(name: str) -> None:
     call, text = REFUSED[name]
     with pytest.raises(relive.ReliveError, match=text):
         call()
+
+
+def test_weights_may_be_scaled_by_the_whole_buffer() -> None:
+    buffer = VectorReplayBuffer(80, 2, sampler=relive.Prioritized(alpha=1.0, beta=1.0, weights="buffer"))
+    collected(buffer, 20)
+    slots = buffer.sample_indices(0)
+    buffer.update_weight(slots, np.arange(1.0, len(slots) + 1))
+    np.testing.assert_allclose(buffer.get_weight(slots[[0, 3]]), [1.0, 0.25], rtol=1e-5)

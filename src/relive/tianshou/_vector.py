@@ -103,6 +103,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         self._unchecked: list[Int64] = []
         self._steps = steps
         self._stored: Int64 = np.full(self.maxsize, -1)  # the id of the step in each slot
+        self._newest = np.full(lanes, -1)  # the ids of each environment's newest steps, as far as they are known
         self._next = np.zeros(lanes, np.int64)  # where each environment goes on, counted from its first slot
         self.relive: Buffer | None = None
         if observation_space is not None:
@@ -146,7 +147,6 @@ class VectorReplayBuffer(ReplayBufferManager):
             obs, after = (mapped(lambda stack: stack[:, -1], stacked) for stacked in (obs, after))
         buffer = self._make(schema_of(obs, act, given["rew"])) if self.relive is None else self.relive
         slots = self._offset[lanes] + self._next[lanes]
-        last_slots = self._offset[lanes] + (self._next[lanes] - 1) % self._steps
         step = {"obs": obs, "action": act, "reward": given["rew"], "next_obs": after, "slot": slots}
         ends = {name: np.asarray(given[name], bool) for name in ("terminated", "truncated")}
         ids = buffer.add(**step, **ends, env_ids=None if buffer_ids is None else lanes)
@@ -158,16 +158,20 @@ class VectorReplayBuffer(ReplayBufferManager):
         self._next[lanes] = (self._next[lanes] + 1) % self._steps
         self._cuts[slots] = False
         # Behind an end, or a cut, a row holds the final observation, and takes an id.
-        if (apart := ids - self._stored[last_slots] != self.buffer_num).any():
-            self._note_cuts(buffer, last_slots[apart & (last_slots != slots)])
+        if (apart := ids - self._newest[lanes] != self.buffer_num).any():
+            self._note_cuts(buffer, slots[apart], lanes[apart])
+        self._newest[lanes] = ids
         self._unchecked.append(slots)
         return result
 
-    def _note_cuts(self, buffer: Buffer, slots: Int64) -> None:
-        """Mark those of these steps that did not end, but are not continued: their environment was reset."""
-        known = slots[self._stored[slots] >= 0]
-        stopped = buffer.follow(self._stored[known], 1).steps == 0
-        self._cuts[known] = stopped & ~self._meta.done[known]
+    def _note_cuts(self, buffer: Buffer, slots: Int64, lanes: Int64) -> None:
+        """Mark the steps before these slots that did not end, but are not continued: their environment was reset."""
+        begin = self._offset[lanes]
+        last_slots = begin + (slots - begin - 1) % self._steps
+        last = self._stored[last_slots]
+        known = (last >= 0) & (last_slots != slots)
+        stopped = buffer.follow(last[known], 1).steps == 0
+        self._cuts[last_slots[known]] = stopped & ~self._meta.done[last_slots[known]]
 
     def _ids(self, slots: Int64) -> Int64:
         """The steps in these slots."""
