@@ -18,7 +18,7 @@ from ._entry import Entry, file_name
 from ._index import Table
 from ._source import SafetensorsSource
 from ._store import Stored
-from .formats import Checkpoints, Format, Loaded, Written
+from .formats import Checkpoints, Examined, Format, Loaded, Written
 
 _PATIENCE = 8  # times that a directory is looked at until all of its files are there
 _PAUSE = 0.01  # seconds, while another process renames files
@@ -134,4 +134,20 @@ def _place(
     return entry
 
 
-OWN = Format(name="safetensors", title="relive's", holds=_holds, checkpoints=Checkpoints(_opened, write))
+def examined(folder: Folder) -> Examined:
+    """List the trajectories of a directory's index.
+
+    Raises:
+        StorageError: The index is missing or damaged.
+    """
+    table, _ = read(folder.path)
+    return Examined(table, [file_name(id_) for id_ in table.ids], (), SafetensorsSource(folder))
+
+
+OWN = Format(
+    name="safetensors",
+    title="relive's",
+    holds=_holds,
+    checkpoints=Checkpoints(_opened, write),
+    examined=examined,
+)

@@ -320,52 +320,76 @@ class SafetensorsSource:
             raise CorruptionError(event(_mismatch(table[k], int(marks[other[0], 0])), self._at(table, k)))
 
     def _fill(self, wanted: Rows, files: list[_open_files.OpenFile], new: Int64, outs: Mapping[Path, Array]) -> None:
-        """Read rows of open files: one call reads all rows of a field, whatever the files' lengths."""
-        table, which, rows, targets = wanted
-        layout, count, every = wanted.layout, len(next(iter(outs.values()))), np.arange(len(rows))
-        start, length, width = (table.records[name].astype(np.int64) for name in ("start", "length", "width"))
-        plan, handles = Plan(layout, length, width), np.array([file.fd for file in files], np.int64)
-        self._check_layout(table, layout, files[0].fd)
-        self._check_marks(table, handles, table.records["bytes"] - 4, new)
-        held = Held(wanted, [file.narrow for file in files], count)
-
-        def take(path: Path, begins: Int64, nbytes: int, shift: int, out: Array) -> tuple[Int64, RowsRead]:
-            """Copy and read the rows of a field; which were read, and how that went."""
-            read = held.missing if held.take(path, shift, out) else every
-            if not len(read):
-                return read, _NOTHING_READ
-            at = (start + begins)[which[read]] + wanted.shifted(shift)[read] * nbytes
-            return read, self._kernels.read_rows(handles[which[read]], at, targets[read], out)
-
-        def check(path: Path, read: Int64, failed: int, bad: Array) -> None:
-            """Refuse rows of a field: the first that could not be read, or those that are bad."""
-            if failed >= 0 or bad.any():
-                first = int(read[failed if failed >= 0 else np.argmax(bad)])
-                what = f"Row {int(rows[first])} of `{'.'.join(path)}` does not match its checksum"
-                raise CorruptionError(event(what, self._at(table, int(which[first]))))
-
+        """Read rows of open files, field by field, and compare them with their checksums."""
+        layout, rows = wanted.layout, _FileRows(wanted, files, len(next(iter(outs.values()))))
+        self._check_layout(wanted.table, layout, files[0].fd)
+        self._check_marks(wanted.table, rows.files, wanted.table.records["bytes"] - 4, new)
         slots = {column.path: k for k, column in enumerate(layout.stored)}
         packed = {column.path: k for k, column in enumerate(layout.packed)}
-        # One table row has the checksums of all fields; those of a shared field are one step further down.
-        expected, places = {}, {}
-        for shift in (0, 1) if layout.shared else (0,):
-            expected[shift] = np.zeros((count, len(slots)), np.uint32)
-            take(_SUMS, plan.table, 4 * len(slots), shift, expected[shift])
-            if packed:  # a row of the file has where its frames begin, and the next row goes on
-                places[shift] = np.zeros((count, len(packed) + 1), np.int64)
-                take(_BEGINS, 0 * start, 8 * len(packed), shift, places[shift])
+        tables = [rows.tables(shift) for shift in ((0, 1) if layout.shared else (0,))]
         for path, out in outs.items():
             stored, shift = layout.source(path)
-            k = slots[stored]
+            sums, begins = tables[shift]
+            k, expected = slots[stored], sums[wanted.targets, slots[stored]]
             if stored in packed:
-                first = (start + plan.frames)[which], (table.records["bytes"] - plan.nbytes - start)[which]
-                between = places[shift][:, packed[stored] :][targets, :2]
-                sums = expected[shift][targets, k]
-                check(path, every, _frames.read(handles[which], *first, between, sums, out, targets), np.empty(0))
-                continue
-            read, (failed, sums) = take(stored, plan.starts[k], layout.stored[k].nbytes, shift, out)
-            if len(read):
-                check(path, read, failed, sums != expected[shift][targets[read], k])
+                bad = rows.unpack(begins[wanted.targets, packed[stored] :][:, :2], expected, out)
+            else:
+                read, (failed, found) = rows.take(stored, rows.plan.starts[k], layout.stored[k].nbytes, shift, out)
+                wrong = found != expected[read] if len(read) else np.empty(0, bool)
+                at = failed if failed >= 0 else int(np.argmax(wrong)) if wrong.any() else -1
+                bad = int(read[at]) if at >= 0 else -1
+            if bad >= 0:
+                what = f"Row {int(wanted.rows[bad])} of `{'.'.join(path)}` does not match its checksum"
+                raise CorruptionError(event(what, self._at(wanted.table, int(wanted.which[bad]))))
+
+
+class _FileRows:
+    """Rows of open files: one call reads all rows of a field, whatever the files' lengths.
+
+    Args:
+        wanted: The rows.
+        files: The files of the trajectories.
+        count: Rows of the batch.
+
+    Attributes:
+        files: Their descriptors.
+        plan: The offsets in all of them.
+    """
+
+    def __init__(self, wanted: Rows, files: Sequence[_open_files.OpenFile], count: int) -> None:
+        records = wanted.table.records
+        self._start, length, width = (records[name].astype(np.int64) for name in ("start", "length", "width"))
+        self.files, self.plan = np.array([file.fd for file in files], np.int64), Plan(wanted.layout, length, width)
+        self._wanted, self._count, self._every = wanted, count, np.arange(len(wanted.rows))
+        self._held = Held(wanted, [file.narrow for file in files], count)
+
+    def take(self, path: Path, begins: Int64, nbytes: int, shift: int, out: Array) -> tuple[Int64, RowsRead]:
+        """Copy and read the rows of a field; returns the positions of those that were read, and their checksums."""
+        read = self._held.missing if self._held.take(path, shift, out) else self._every
+        if not len(read):
+            return read, _NOTHING_READ
+        which = self._wanted.which[read]
+        at = (self._start + begins)[which] + self._wanted.shifted(shift)[read] * nbytes
+        return read, kernels.active().read_rows(self.files[which], at, self._wanted.targets[read], out)
+
+    def tables(self, shift: int) -> tuple[Array, Int64]:
+        """Read the checksums of all fields, and the places where frames begin and end, for each row of the batch.
+
+        One row of the table has the checksums of all fields; those of a shared field are one step further down.
+        """
+        layout = self._wanted.layout
+        sums, begins = np.zeros((self._count, len(layout.stored)), np.uint32), np.zeros((self._count, 0), np.int64)
+        self.take(_SUMS, self.plan.table, 4 * len(layout.stored), shift, sums)
+        if layout.packed:  # a row of the file has where its frames begin, and the next row goes on
+            begins = np.zeros((self._count, len(layout.packed) + 1), np.int64)
+            self.take(_BEGINS, 0 * self._start, 8 * len(layout.packed), shift, begins)
+        return sums, begins
+
+    def unpack(self, places: Int64, sums: Array, out: Array) -> int:
+        """Read and decompress the frames of a field; returns the first row that is not what was written, or -1."""
+        which, targets, ends = self._wanted.which, self._wanted.targets, self._wanted.table.records["bytes"]
+        first, last = self._start + self.plan.frames, ends - self.plan.nbytes - self._start
+        return _frames.read(self.files[which], first[which], last[which], places, sums, out, targets)
 
 
 def _rows_of(begins: Int64, fields: int) -> Int64:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from .._base import check
 from .._base.frozen import Frozen
 from .._base.memory import Arena
-from .._disk.checking import Progress
 from .._disk.files import Folder
 from .._disk.kinds import LOADED_BY, TRAJECTORIES, kind_of
 from ..errors import ArgumentError, StorageError, message
@@ -55,17 +54,19 @@ class Checkpoints(NamedTuple):
 
 
 class Examined(NamedTuple):
-    """How `inspect` and `verify` look at directories whose files others than relive have written.
+    """A directory as `inspect` and `verify` see it.
 
     Attributes:
-        describe: Gets the folder, and whether the fields are wanted; returns the trajectories, their files' names, and
-            those of the index.
-        verify: Gets the folder, and a function to call with the number of files read so far, and of all; returns the
-            damaged files, each with a message.
+        table: Its trajectories; of one that may lack its file, and does, 0 bytes.
+        names: The names of their files.
+        others: Names of other files that begin as these do.
+        source: The reader of the files.
     """
 
-    describe: Callable[[Folder, bool], tuple[Table, list[str], tuple[str, ...]]]
-    verify: Callable[[Folder, Progress | None], list[tuple[str, str]]]
+    table: Table
+    names: list[str]
+    others: tuple[str, ...]
+    source: Source
 
 
 class Episodes(Frozen):
@@ -92,7 +93,7 @@ class Format(Frozen, kw_only=True):
             trajectories written so far; returns how many trajectories or episodes it has written. None: it cannot be
             written.
         checkpoints: For layouts that keep ids and the order of draws, in place of `read` and `write`.
-        examined: For layouts that `inspect` and `verify` look at.
+        examined: Called with an open directory of a layout that `inspect` and `verify` look at.
 
     `register` has an example.
     """
@@ -103,7 +104,7 @@ class Format(Frozen, kw_only=True):
     read: Callable[[str], Episodes] | None = None
     write: Callable[[Iterable[Trajectory], str, int, Written], int] | None = None
     checkpoints: Checkpoints | None = None
-    examined: Examined | None = None
+    examined: Callable[[Folder], Examined] | None = None
 
 
 _FORMATS: dict[str, Format] = {}
