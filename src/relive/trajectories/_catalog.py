@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
 import sqlite3
@@ -11,13 +10,14 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
-from .._base import forks
 from .._base.system import AT_ONCE, PLAIN
+from .._disk.checking import unchanged
 from ..errors import StorageError, event, message
 from ._entry import FACTS, MOST_ID, Entry
 from ._index import RECORD, Table
@@ -47,7 +47,6 @@ _SCHEMA = {text.strip() for text in _TABLES.split(";") if text.strip()}
 _LONGEST = 1 << 20  # bytes of one value in the database
 _LARGEST = 1 << 32  # bytes of an index that is copied
 _JOURNAL_PAGES = 64  # of 4 KiB, after which SQLite begins the journal anew
-ATTEMPTS = 100  # to read what another process changes meanwhile
 _REMEDY = (
     "`relive salvage` copies what is sound; opening the directory without this file makes it again from the others"
 )
@@ -55,7 +54,11 @@ _MULTI_FILE_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 
 
 class Catalog:
-    """An index open for writing. Every method is one transaction: all of it happens, or nothing."""
+    """An index open for writing. Every method is one transaction: all of it happens, or nothing.
+
+    A forked child calls none of them. When it ends, SQLite finds the database in use, moved, or written back already,
+    and leaves it alone.
+    """
 
     def __init__(self, folder: str, name: str = NAME, *, journal: str = "WAL") -> None:
         self._path = os.path.join(folder, name)
@@ -69,7 +72,6 @@ class Catalog:
             except BaseException:
                 self._db.close()
                 raise
-        forks.tell(self)
 
     def _open(self, journal: str) -> None:
         if not _check_schema(self._db):
@@ -120,13 +122,8 @@ class Catalog:
 
     def close(self) -> None:
         """Close the database; SQLite moves the journal's contents into the main file."""
-        forks.forget(self)
         with _named(self._path), self._lock:
             self._db.close()
-
-    def _forked(self) -> None:
-        """In a child: never close the parent's database. SQLite would write what the parent has written already."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -153,17 +150,7 @@ def read(folder: str) -> tuple[Table, dict[str, str]]:
     if not os.path.lexists(path):
         raise StorageError(message("an index", "none", path))
     with _named(path):
-        for _ in range(ATTEMPTS):
-            before = _signature(path)
-            try:
-                found = _read(path)
-            except Exception:  # half of what another process writes may look like anything
-                if _signature(path) == before:
-                    raise
-            else:
-                if _signature(path) == before:
-                    return found
-        raise ValueError("another process keeps changing it")
+        return unchanged(partial(_signature, path), partial(_read, path), path)
 
 
 def _signature(path: str) -> tuple[Any, ...]:

@@ -234,9 +234,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
         checks = [Check(name, partial(_read, found.source, entry)) for name, entry in _there(found)]
         if found.names and not checks:
             raise StorageError(message(f"the files of {len(found.names)} trajectories", "none", folder.path))
-        bad = [*checking.failures(checks, progress)]
-        listed = dict(_there(_examined(folder))) if bad else {}
-        return [each for each in bad if each[0] in listed]  # others were removed meanwhile
+        return checking.lasting(checks, lambda: dict(_there(_examined(folder))).keys(), progress)
 
 
 def _there(found: Examined) -> list[tuple[str, Entry]]:

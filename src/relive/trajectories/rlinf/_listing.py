@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from typing import Any, NamedTuple
 
+from ..._disk.checking import unchanged
 from ..._disk.files import Folder, read_at, size_of
 from ..._disk.json_files import json_in
-from ...errors import CorruptionError, StorageError, event
-from .._catalog import ATTEMPTS
+from ...errors import CorruptionError, event
 from .._entry import Entry
 from .._layout import Layout
 
@@ -49,17 +50,7 @@ def listing(folder: Folder) -> Listing:
         CorruptionError: They are damaged.
         StorageError: They are missing, or another process keeps changing them.
     """
-    for _ in range(ATTEMPTS):
-        before = _signature(folder)
-        try:
-            found = _read(folder)
-        except StorageError:
-            if _signature(folder) == before:
-                raise
-        else:
-            if _signature(folder) == before:
-                return found
-    raise StorageError(event("Another process keeps changing the index", folder.path))
+    return unchanged(partial(_signature, folder), partial(_read, folder), folder.path)
 
 
 def _signature(folder: Folder) -> list[tuple[int, int, int] | None]:
