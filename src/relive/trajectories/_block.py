@@ -7,6 +7,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,9 @@ class Block:
         facts = {"max_episode_length": entry.max_episode_length, "model_weights_id": entry.model_weights_id}
         return Trajectory(**{**nested([*self.metadata.items(), *copies.items()]), **facts})
 
-    @property
+    @cached_property
     def header(self) -> bytes:
-        """The header of its file."""
+        """The header of its file; where fields are compressed, the frames are yet to come."""
         return header_of(self.entry, self.metadata)
 
     def checksums(self, frames: Array | None = None) -> Array:
@@ -183,7 +184,8 @@ def file_of(block: Block) -> tuple[list[Any], Entry]:
         begins, frames, sums = _frames.compressed(layout, packed, plan.rows)
         arrays = [begins.view(np.uint8), *arrays]
     nbytes = sum(map(len, frames))
-    header, table = header_of(entry, block.metadata, nbytes), block.checksums(sums)
+    header = header_of(entry, block.metadata, nbytes) if layout.compressed else block.header
+    table = block.checksums(sums)
     checksum = zlib.crc32(table.tobytes(), zlib.crc32(header))
     mark = np.array([checksum], np.uint32).tobytes()
     parts = [header, *arrays, bytes(plan.padding), table.reshape(-1).view(np.uint8), b"".join(frames), mark]

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from .._base import check, memory
-from .._base.memory import Arena
-from .._base.narrow import named, to_torch
-from .._base.nests import mapped, nested
+from .._base.narrow import to_torch
+from .._base.nests import nested
 from .._base.warned import warn
 from .._buffer.arguments import generator
 from ..batch import Batch
 from ..errors import ArgumentError, CorruptionError, StorageError, message
-from . import _arguments, _directory
+from . import _arguments, _directory, _rlinf_names
 from ._block import packed
 from ._drawing import Infos, draw
 from ._draws import Draws
@@ -29,7 +28,7 @@ from ._lifetime import Lifetime
 from ._store import Cache, Snapshot, Store
 from ._writer import Writer
 from .selection import Selection
-from .trajectory import MAPPINGS, TENSORS, Trajectory, as_trajectory
+from .trajectory import Trajectory
 
 _NAME = "TrajectoryReplayBuffer"
 _ATTEMPTS = 100  # of a read while trajectories are removed again and again
@@ -513,7 +512,7 @@ class TrajectoryReplayBuffer:
         if self._writer is not None and ids:
             self._writer.remove(ids)
 
-    # RLinf 0.4.0's RLT worker and its tools read these names of its buffer; they work on tensors.
+    # What RLinf 0.4.0 reads of its buffer, beyond the public names.
 
     @property
     def _trajectory_id_list(self) -> list[int]:
@@ -521,35 +520,10 @@ class TrajectoryReplayBuffer:
 
     @property
     def _trajectory_index(self) -> Mapping[int, dict[str, Any]]:
-        return _Index(self)
+        return _rlinf_names.LazyInfos(self.list_trajectory_ids(), self.get_trajectory_info)
 
     def _load_trajectory(self, trajectory_id: int, model_weights_id: str | None = None) -> SimpleNamespace:
-        """A whole trajectory, `[T, B, ...]`; fields that it lacks are None."""
-        loaded = self.load_trajectory(trajectory_id, model_weights_id)
-        facts = {"max_episode_length": loaded.max_episode_length, "model_weights_id": loaded.model_weights_id}
-        fields = {name: mapped(to_torch, value) for name, value in loaded.items()}
-        return SimpleNamespace(**{**dict.fromkeys(TENSORS), **{name: {} for name in MAPPINGS}, **facts, **fields})
+        return _rlinf_names.tensors_of(self.load_trajectory(trajectory_id, model_weights_id))
 
     def _flatten_trajectory(self, trajectory: Any) -> dict[str, Any]:
-        """The chunk-steps of a trajectory that need not be stored, `[T * B, ...]`, row `t * B + b`."""
-        block = packed(as_trajectory(trajectory), Arena(), 0)
-        rows = {c.path: named(block.rows(c.path), c.dtype) for c in block.entry.layout.columns}
-        return nested((path, to_torch(array)) for path, array in rows.items())
-
-
-class _Index(Mapping[int, dict[str, Any]]):
-    """What is known of each trajectory, by id."""
-
-    def __init__(self, buffer: TrajectoryReplayBuffer) -> None:
-        self._buffer = buffer
-
-    def __getitem__(self, id_: int) -> dict[str, Any]:
-        if id_ not in self._buffer.list_trajectory_ids():
-            raise KeyError(id_)
-        return self._buffer.get_trajectory_info(id_)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._buffer.list_trajectory_ids())
-
-    def __len__(self) -> int:
-        return len(self._buffer)
+        return _rlinf_names.flattened(trajectory)
