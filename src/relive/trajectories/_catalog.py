@@ -21,8 +21,8 @@ from .._disk.checking import unchanged
 from ..errors import StorageError, event, message
 from ._entry import FACTS, MOST_ID, Entry
 from ._index import RECORD, Table
-from ._layout import Layout, columns_json, layout_from
-from ._plan import Plan
+from ._layout import FieldLayout, columns_json, layout_from
+from ._plan import FilePlan
 
 NAME = "index.sqlite"
 SAVED = "saved"  # the fact that this index is a save's, and that files which it does not list are of no use
@@ -139,7 +139,7 @@ class Catalog:
 
 
 def read(folder: str) -> tuple[Table, dict[str, str]]:
-    """The trajectories of a directory's index, in the order in which they were added, and its facts.
+    """Read the trajectories of a directory's index, in the order in which they were added, and its facts.
 
     Nothing is written, not even by SQLite: the file is read as it is, or a copy of it if there is a journal.
 
@@ -154,7 +154,7 @@ def read(folder: str) -> tuple[Table, dict[str, str]]:
 
 
 def _signature(path: str) -> tuple[Any, ...]:
-    """What changes when another process changes what is read: the file, or the first bytes of its journal.
+    """Return what another process changes when it writes: facts of the file, and the first bytes of its journal.
 
     While the journal begins with the same bytes it has everything that has been written since then. So file and
     journal can be copied one after the other, whatever goes from one to the other meanwhile.
@@ -226,7 +226,7 @@ def _check_files(path: str, most_names: float = math.inf) -> None:
 
 
 def _check_schema(db: sqlite3.Connection) -> bool:
-    """Whether the tables exist. Anything besides them is refused: views and triggers are code."""
+    """Return whether the tables exist. Refuse anything besides them: views and triggers are code."""
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
     db.execute("PRAGMA trusted_schema = OFF")
     db.execute("PRAGMA cell_size_check = ON")
@@ -243,8 +243,8 @@ def _rows(db: sqlite3.Connection, query: str, most: int) -> list[tuple[Any, ...]
     return rows
 
 
-def _table(rows: list[tuple[Any, ...]], layouts: dict[int, Layout]) -> Table:
-    """Rows of the database as a table, after checking every value."""
+def _table(rows: list[tuple[Any, ...]], layouts: dict[int, FieldLayout]) -> Table:
+    """Return rows of the database as a table, after checking every value."""
     table = Table(np.zeros(len(rows), RECORD), [])
     if not rows:
         return table
@@ -263,7 +263,7 @@ def _table(rows: list[tuple[Any, ...]], layouts: dict[int, Layout]) -> Table:
         start, length, width = (part[name].astype(np.int64) for name in ("start", "length", "width"))
         if (2.0 * length * width * layout.nbytes).max(initial=0) > 2**62:
             raise ValueError("a trajectory cannot have a file of so many bytes")
-        wrong = ~Plan(layout, length, width).fits(part["bytes"] - start)
+        wrong = ~FilePlan(layout, length, width).fits(part["bytes"] - start)
         if wrong.any():
             id_, size = part[wrong][0][["id", "bytes"]].tolist()
             raise ValueError(f"trajectory {id_} cannot have a file of {size} bytes")

@@ -18,7 +18,7 @@ from ._draws import restored
 from ._entry import Entry, file_name
 from ._index import Table
 from ._source import SafetensorsSource
-from ._store import Stored
+from ._store import StoredTrajectory
 from .formats import Checkpoints, Examined, Format, Loaded, Written
 
 _PATIENCE = 8  # times that a directory is looked at until all of its files are there
@@ -64,7 +64,7 @@ def _settled(folder: Folder, share: tuple[int, int], complete: bool) -> tuple[Ta
 
 def write(
     target: Folder,
-    trajectories: Iterable[tuple[int, Stored]],
+    trajectories: Iterable[tuple[int, StoredTrajectory]],
     counter: int,
     draws: str | None,
     written: Written,
@@ -108,7 +108,7 @@ def publish(target: Folder, table: Table, facts: dict[str, Any]) -> None:
 
 
 def _place(
-    stored: Stored, id_: int, target: SafetensorsSource, old: Mapping[int, Entry], sizes: Mapping[str, int]
+    stored: StoredTrajectory, id_: int, target: SafetensorsSource, old: Mapping[int, Entry], sizes: Mapping[str, int]
 ) -> Entry:
     """Put one trajectory's file into `target`, under a new id; returns its entry. What is copied is checked.
 

@@ -15,10 +15,10 @@ from .._base.memory import Arena
 from .._disk.files import Folder
 from .._disk.kinds import LOADED_BY, TRAJECTORIES, kind_of
 from ..errors import ArgumentError, StorageError, message
-from ._draws import Draws
+from ._draws import DrawGenerator
 from ._index import Table
 from ._source import Source
-from ._store import Stored
+from ._store import StoredTrajectory
 from .trajectory import Trajectory
 
 Written = Callable[[int], None]  # called with the number of trajectories written so far
@@ -29,16 +29,16 @@ class Loaded(NamedTuple):
 
     source: Source
     table: Table
-    draws: Draws | None
+    draws: DrawGenerator | None
 
     @property
-    def trajectories(self) -> Iterator[Stored]:
+    def trajectories(self) -> Iterator[StoredTrajectory]:
         """All of them, in order."""
-        return (Stored(entry, self.source) for entry in self.table)
+        return (StoredTrajectory(entry, self.source) for entry in self.table)
 
 
 class Checkpoints(NamedTuple):
-    """How a layout keeps ids and the order of draws, so that buffers are saved in it and loaded from it.
+    """The functions of a layout that keeps ids and the order of draws, so that buffers are saved in it and loaded.
 
     Attributes:
         open: Opens a directory of this layout, whose source has the folder from then on. It gets the folder; an arena
@@ -50,7 +50,7 @@ class Checkpoints(NamedTuple):
     """
 
     open: Callable[[Folder, Arena, tuple[int, int], bool, bool], Loaded]
-    write: Callable[[Folder, Iterable[tuple[int, Stored]], int, str | None, Written], None]
+    write: Callable[[Folder, Iterable[tuple[int, StoredTrajectory]], int, str | None, Written], None]
 
 
 class Examined(NamedTuple):
@@ -130,12 +130,12 @@ def register(format: Format) -> None:
 
 
 def formats() -> list[Format]:
-    """All layouts, relive's own first."""
+    """Return all layouts, relive's own first."""
     return list(_FORMATS.values())
 
 
 def format_named(name: str, at: str, *, saved: bool = False) -> Format:
-    """The layout of a name, which can be written; with `saved`, by a buffer.
+    """Return the layout of a name, which can be written; with `saved`, by a buffer.
 
     Raises:
         ArgumentError: There is none.
@@ -145,7 +145,7 @@ def format_named(name: str, at: str, *, saved: bool = False) -> Format:
 
 
 def format_of(path: str | os.PathLike[str]) -> Format | None:
-    """The layout that a directory has, None if it has none of them."""
+    """Return the layout of a directory, None if it has none of them."""
     place = check.path(path, "$.path")
     return next((each for each in formats() if each.holds(place)), None)
 
@@ -162,7 +162,7 @@ def check_format(folder: Folder, wanted: Format, remedy: str) -> None:
 
 
 def checkpoints_of(format: Format, at: str) -> Checkpoints:
-    """How a layout keeps checkpoints; `at` is the directory, for the error.
+    """Return the functions by which a layout keeps checkpoints; `at` is the directory, for the error.
 
     Raises:
         StorageError: It has none.

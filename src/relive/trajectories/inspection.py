@@ -70,7 +70,7 @@ class Inspection:
 
     @property
     def healthy(self) -> bool:
-        """Whether the directory is complete."""
+        """True if the directory is complete."""
         return not self.missing
 
 

@@ -26,7 +26,7 @@ _DEEPEST = 8
 _OLDEST = (2, 6)
 
 
-class Contents(NamedTuple):
+class FileContents(NamedTuple):
     """The values of a file by path: tensors, and anything else."""
 
     tensors: dict[Path, Flat]
@@ -48,7 +48,7 @@ def require_torch(at: str) -> Any:
     return torch
 
 
-def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> Contents:
+def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> FileContents:
     """Read an open file.
 
     Args:
@@ -65,7 +65,7 @@ def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> Contents
     torch = require_torch(name)
     try:
         tree = _mapped(fd, name, torch, compare) if kind == "pt" else _pickle.tree(fd)
-        found = Contents({}, {})
+        found = FileContents({}, {})
         for path, leaf in _leaves(tree, (), _DEEPEST, itertools.count(_MOST_FIELDS, -1)):
             if type(leaf) is torch.Tensor:
                 leaf = _flat(leaf, torch)

@@ -8,10 +8,10 @@ from ..._base.memory import Arena
 from ..._base.warned import warn
 from ..._disk.files import Folder
 from ...errors import ArgumentError, SchemaError, StorageError, event, message
-from .._draws import Draws, restored
+from .._draws import DrawGenerator, restored
 from .._entry import Entry
 from .._index import Table
-from .._layout import Layout
+from .._layout import FieldLayout
 from ..formats import Examined, Loaded
 from ._listing import INDEXES, Listing, listing, name_of
 from ._source import RLinfSource
@@ -61,7 +61,7 @@ def examined(folder: Folder) -> Examined:
         if entry.bytes and source.layout is None:
             with contextlib.suppress(StorageError, SchemaError):
                 source.fields_of(entry)
-    table.layouts[:] = [source.layout or Layout((), frozenset())]
+    table.layouts[:] = [source.layout or FieldLayout((), frozenset())]
     return Examined(table, names, INDEXES, source)
 
 
@@ -90,9 +90,9 @@ def _present(folder: Folder, allow_pickle: bool) -> tuple[Listing, list[Entry]]:
     return found, present
 
 
-def _draws(found: Listing, path: str) -> Draws | None:
+def _draws(found: Listing, path: str) -> DrawGenerator | None:
     if found.draws is not None:
         return restored(found.draws, path)
     if found.seed is None:
         return None
-    return Draws.torch(found.seed)
+    return DrawGenerator.torch(found.seed)

@@ -78,7 +78,7 @@ class _Tree(Unpickler):
 
 
 def tree(fd: int) -> Any:
-    """Unpickle an open `pkl` file; all of it is read into memory.
+    """Read an open `pkl` file, all of it into memory, and unpickle it.
 
     Raises:
         Exception: It is damaged, or not one that RLinf writes.
