@@ -127,7 +127,7 @@ def draw(
             positions = positions + first
         store.check_alike(positions)
         drawn_from = records[["id", "width"]][positions] if metadata else None
-        alike = [np.arange(n)]
+        alike: list[Int64 | slice] = [slice(None)]
         if store.fill is not None:  # trajectories with the same fields are read together
             layouts = records["layout"][positions]
             alike = [np.flatnonzero(layouts == layout) for layout in distinct(layouts)]
@@ -148,7 +148,7 @@ def draw(
 
 
 def _filled(
-    column: FieldColumn, targets: Sequence[Int64], parts: Sequence[dict[Path, Array]], fill: Fill, n: int
+    column: FieldColumn, targets: Sequence[Int64 | slice], parts: Sequence[dict[Path, Array]], fill: Fill, n: int
 ) -> Array:
     """Return one field of a batch: `fill` where a trajectory lacks it, and at the ends of shorter rows."""
     found = [(target, part[column.path]) for target, part in zip(targets, parts, strict=True) if column.path in part]

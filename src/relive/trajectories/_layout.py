@@ -39,12 +39,12 @@ class FieldColumn:
     dtype: str
     shape: tuple[int, ...]
 
-    @property
+    @cached_property
     def stored(self) -> np.dtype[Any]:
         """The dtype of its arrays: of raw bits for numbers that NumPy lacks."""
         return narrow.stored(self.dtype)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of one row."""
         return math.prod(self.shape) * self.stored.itemsize

@@ -332,14 +332,16 @@ class SafetensorsSource:
         for path, out in outs.items():
             stored, shift = layout.source(path)
             sums, begins = tables[shift]
-            k, expected = slots[stored], sums[wanted.targets, slots[stored]]
+            k, targets = slots[stored], wanted.targets
             if stored in packed:
-                bad = rows.unpack(begins[wanted.targets, packed[stored] :][:, :2], expected, out)
+                bad = rows.unpack(begins[targets, packed[stored] :][:, :2], sums[targets, k], out)
             else:
                 read, (failed, found) = rows.take(stored, rows.plan.starts[k], layout.stored[k].nbytes, shift, out)
-                wrong = found != expected[read] if len(read) else np.empty(0, bool)
-                at = failed if failed >= 0 else int(np.argmax(wrong)) if wrong.any() else -1
-                bad = int(read[at]) if at >= 0 else -1
+                if not len(read):
+                    continue
+                wrong = found != sums[targets[read], k]
+                at = failed if failed >= 0 else int(wrong.argmax())
+                bad = int(read[at]) if failed >= 0 or wrong[at] else -1
             if bad >= 0:
                 what = f"Row {int(wanted.rows[bad])} of `{'.'.join(path)}` does not match its checksum"
                 raise CorruptionError(event(what, self._at(wanted.table, int(wanted.which[bad]))))
