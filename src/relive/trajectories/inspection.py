@@ -12,6 +12,7 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
+from .._base.warned import warn
 from .._disk import checking
 from .._disk.checking import Check, Progress
 from .._disk.files import TEMPORARY, Folder, empty_folder
@@ -207,7 +208,7 @@ def contents(path: str | os.PathLike[str]) -> Contents:
 def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> list[tuple[str, str]]:
     """Read every file of a directory and compare it with its checksums.
 
-    Files that RLinf's index lists, but that are not there, are no damage.
+    Files that RLinf's index lists, but that are not there, are no damage; a warning counts them.
 
     Args:
         path: The directory; it is not changed.
@@ -232,8 +233,11 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     with closing(Folder(path)) as folder:
         found = _examined(folder)
         checks = [Check(name, partial(_read, found.source, entry)) for name, entry in _there(found)]
-        if found.names and not checks:
-            raise StorageError(message(f"the files of {len(found.names)} trajectories", "none", folder.path))
+        if len(checks) < len(found.names):
+            wanted, remedy = f"the files of {len(found.names)} trajectories", "trajectories without a file are left out"
+            if not checks:
+                raise StorageError(message(wanted, "none", folder.path))
+            warn(message(wanted, f"{len(checks)}", folder.path, remedy))
         return checking.lasting(checks, lambda: dict(_there(_examined(folder))).keys(), progress)
 
 
