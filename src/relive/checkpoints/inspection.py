@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from ._reading import OpenSave, unread
 from ._saved_as import built, text_of
 from ._steps import since
 
+S = TypeVar("S")
+T = TypeVar("T")
 _EXAMPLES = 12
 _CHOICES = ("item", "sampler", "storage", "limiter")
 
@@ -128,7 +131,7 @@ def inspect(path: str | os.PathLike[str], number: int | None = None) -> Inspecti
     ([1], [1.0], [1])
     """
     with closing(Folder(path)) as folder:
-        return checking.replaced(partial(_complete, folder), lambda numbers: _inspection(folder, numbers, number))
+        return replaced(partial(_complete, folder), lambda numbers: _inspection(folder, numbers, number))
 
 
 def _inspection(folder: Folder, numbers: Sequence[int], number: int | None) -> Inspection:
@@ -184,8 +187,36 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     []
     """
     with closing(Folder(path)) as folder:
-        found = checking.lasting(checks(folder), partial(needed, folder), progress)
-        return [text for _, text in found] or misfits(folder)
+        found = lasting(checks(folder), partial(needed, folder), progress)
+        return found or misfits(folder)
+
+
+def lasting(
+    checks: Sequence[Check], needed: Callable[[], AbstractSet[str]], progress: Progress | None = None
+) -> list[str]:
+    """List the texts about damaged files that are `needed` still; the others were replaced meanwhile."""
+    found = [*checking.failures(checks, progress)]
+    names = needed() if found else set()
+    return [text for name, text in found if name in names]
+
+
+def replaced(look: Callable[[], S], read: Callable[[S], T]) -> T:
+    """Read what is there; again, if it cannot be read since another process has just replaced it.
+
+    Args:
+        look: Says what is there.
+        read: Called with that.
+
+    Raises:
+        StorageError: It cannot be read, and is there still.
+    """
+    while True:
+        before = look()
+        try:
+            return read(before)
+        except StorageError:
+            if look() == before:
+                raise
 
 
 def checks(folder: Folder) -> list[Check]:
@@ -211,7 +242,7 @@ def misfits(folder: Folder) -> list[str]:
     """List the faults of saves whose files are sound, but do not fit each other."""
     seen = set[File]()
     checks = [Check(_manifest.manifest_name(n), partial(_misfits, folder, n, seen)) for n in _manifest.numbers(folder)]
-    return [text for _, text in checking.lasting(checks, partial(needed, folder))]
+    return lasting(checks, partial(needed, folder))
 
 
 def _raise(error: StorageError) -> list[str]:

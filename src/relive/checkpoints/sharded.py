@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from .._base.frozen import Frozen
-from .._disk import checking, json_files
+from .._disk import json_files
 from .._disk.checking import Check, Progress, is_damage
 from .._disk.files import Folder, empty_folder
 from .._disk.json_files import damaged
@@ -223,13 +223,14 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
             files = {f"{folder.path}/{name}" for folder in folders for name in inspection.needed(folder)}
             return files | {facts_name(shard) for shard in asked}
 
-        found = [text for _, text in checking.lasting(checks, needed, progress)]
-        return found or [text for folder in folders for text in inspection.misfits(folder)]
+        return inspection.lasting(checks, needed, progress) or [
+            text for folder in folders for text in inspection.misfits(folder)
+        ]
 
 
 def _of_newest(read: Callable[[str, int, int | None], T], path: str, shard: int) -> T:
     """Read something about a shard's newest save; again, if a later one has just replaced it."""
-    return checking.replaced(partial(newest, path, shard), partial(read, path, shard))
+    return inspection.replaced(partial(newest, path, shard), partial(read, path, shard))
 
 
 def _compared(path: str, shard: int, number: int | None) -> list[str]:

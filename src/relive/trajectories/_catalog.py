@@ -9,15 +9,14 @@ import sqlite3
 import stat
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 
 from .._base.system import AT_ONCE, PLAIN
-from .._disk.checking import unchanged
 from ..errors import StorageError, event, message
 from ._entry import FACTS, MOST_ID, Entry
 from ._index import RECORD, Table
@@ -51,6 +50,8 @@ _REMEDY = (
     "`relive salvage` copies what is sound; opening the directory without this file makes it again from the others"
 )
 _MULTI_FILE_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+ATTEMPTS = 100  # to read what another process changes meanwhile
+T = TypeVar("T")
 
 
 class Catalog:
@@ -151,6 +152,26 @@ def read(folder: str) -> tuple[Table, dict[str, str]]:
         raise StorageError(message("an index", "none", path))
     with _named(path):
         return unchanged(partial(_signature, path), partial(_read, path), path)
+
+
+def unchanged(signature: Callable[[], object], read: Callable[[], T], at: str) -> T:
+    """Read what another process may be writing, until its signature is the same before and after.
+
+    Raises:
+        StorageError: It changes every time.
+        Exception: As `read`, where nothing has changed: half of what is being written may look like anything.
+    """
+    for _ in range(ATTEMPTS):
+        before = signature()
+        try:
+            found = read()
+        except Exception:
+            if signature() == before:
+                raise
+        else:
+            if signature() == before:
+                return found
+    raise StorageError(event("Another process keeps changing the index", at))
 
 
 def _signature(path: str) -> tuple[Any, ...]:

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._base.memory import Arena
-from .._disk.checking import ATTEMPTS
 from .._disk.files import Folder
 from ..errors import StorageError, event, message
 from ._block import file_of
-from ._catalog import HALF_LOADED, NAME, SAVED, SAVING, Catalog, read
+from ._catalog import ATTEMPTS, HALF_LOADED, NAME, SAVED, SAVING, Catalog, read
 from ._draws import restored
 from ._entry import Entry, file_name
 from ._index import Table

@@ -238,7 +238,9 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
             if not checks:
                 raise StorageError(message(wanted, "none", folder.path))
             warn(message(wanted, f"{len(checks)}", folder.path, remedy))
-        return checking.lasting(checks, lambda: dict(_there(_examined(folder))).keys(), progress)
+        bad = [*checking.failures(checks, progress)]
+        listed = dict(_there(_examined(folder))) if bad else {}
+        return [each for each in bad if each[0] in listed]  # others were removed meanwhile
 
 
 def _there(found: Examined) -> list[tuple[str, Entry]]:

@@ -3,9 +3,9 @@
 import os
 
 from ..._base.memory import Arena
-from ..._disk.checking import ATTEMPTS
 from ..._disk.files import Folder
 from ...errors import StorageError
+from .._catalog import ATTEMPTS
 from ..formats import Checkpoints, Format, Loaded
 from ._listing import INDEXES
 from ._load import examined, opened

@@ -7,10 +7,10 @@ import re
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..._disk.checking import unchanged
 from ..._disk.files import Folder, read_at, size_of
 from ..._disk.json_files import json_in
 from ...errors import CorruptionError, event
+from .._catalog import unchanged
 from .._entry import Entry
 from .._layout import FieldLayout
 
