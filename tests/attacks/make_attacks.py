@@ -203,10 +203,10 @@ def hole(path: Path) -> None:
     """A file of 4 TB with nothing in it, of which header and index say that this is right."""
     from relive.trajectories._catalog import Catalog, read
     from relive.trajectories._entry import Entry, file_name, header_of
-    from relive.trajectories._layout import Column, Layout
+    from relive.trajectories._layout import FieldColumn, FieldLayout
     from relive.trajectories._plan import plan_of
 
-    layout = Layout((Column(("rewards",), "float32", (2**39,)),), frozenset())
+    layout = FieldLayout((FieldColumn(("rewards",), "float32", (2**39,)),), frozenset())
     head = header_of(Entry(0, 1, 2, layout, 0, 0, 0, 0, ""), {})
     size = len(head) + plan_of(layout, 1, 2).nbytes
     entries, _ = read(str(path))

@@ -17,24 +17,24 @@ from relive.errors import CorruptionError, SchemaError, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
 from relive.trajectories._block import parse
 from relive.trajectories._catalog import NAME, Catalog, read
-from relive.trajectories._draws import Draws
+from relive.trajectories._draws import DrawGenerator
 from relive.trajectories._entry import Entry, header_of
-from relive.trajectories._layout import Column, Layout, columns_json, layout_from
-from relive.trajectories._plan import Plan
+from relive.trajectories._layout import FieldColumn, FieldLayout, columns_json, layout_from
+from relive.trajectories._plan import FilePlan
 
-REWARDS = Column(("rewards",), "float32", (1,))
-NOW, LATER = Column(("curr_obs", "x"), "float32", (3,)), Column(("next_obs", "x"), "float32", (3,))
+REWARDS = FieldColumn(("rewards",), "float32", (1,))
+NOW, LATER = FieldColumn(("curr_obs", "x"), "float32", (3,)), FieldColumn(("next_obs", "x"), "float32", (3,))
 SHARED = frozenset({LATER.path})
 MAGIC = bytes.fromhex("d9d505f920a163d7")  # of SQLite's journals
-GOOD = Layout((NOW, LATER, REWARDS), SHARED)
+GOOD = FieldLayout((NOW, LATER, REWARDS), SHARED)
 
 
-def alone(*columns: Column, shared: frozenset[Any] = frozenset()) -> Layout:
-    return Layout(columns, shared)
+def alone(*columns: FieldColumn, shared: frozenset[Any] = frozenset()) -> FieldLayout:
+    return FieldLayout(columns, shared)
 
 
-def flag(*shape: Any, path: tuple[str, ...] = ("a",)) -> Column:
-    return Column(path, "bool", shape)
+def flag(*shape: Any, path: tuple[str, ...] = ("a",)) -> FieldColumn:
+    return FieldColumn(path, "bool", shape)
 
 
 # Fields that cannot be, of which the library's own writer would make header and index all the same.
@@ -53,20 +53,20 @@ LAYOUTS = {
 LISTED = {
     "no fields": (alone(), "no fields"),
     "two fields of one name": (alone(REWARDS, REWARDS), "a duplicate name"),
-    "objects": (alone(Column(("a",), "object", (1,))), "object"),
+    "objects": (alone(FieldColumn(("a",), "object", (1,))), "object"),
     "a step after of nothing": (alone(LATER, shared=SHARED), "marked shared"),
     "nothing as the step after": (alone(NOW, shared=SHARED), "marked shared"),
-    "another dtype": (alone(Column(NOW.path, "int32", (3,)), LATER, shared=SHARED), "marked shared"),
-    "another shape": (alone(Column(NOW.path, "float32", (4,)), LATER, shared=SHARED), "marked shared"),
+    "another dtype": (alone(FieldColumn(NOW.path, "int32", (3,)), LATER, shared=SHARED), "marked shared"),
+    "another shape": (alone(FieldColumn(NOW.path, "float32", (4,)), LATER, shared=SHARED), "marked shared"),
     "no next_obs": (alone(NOW, shared=frozenset({NOW.path})), "marked shared"),
 }
 
 
-def of(layout: Layout, length: int = 3, width: int = 2) -> Plan:
-    return Plan(layout, length, width)
+def of(layout: FieldLayout, length: int = 3, width: int = 2) -> FilePlan:
+    return FilePlan(layout, length, width)
 
 
-def whole(plan: Plan, episode: int = 0, weights: str = "") -> tuple[bytes, int]:
+def whole(plan: FilePlan, episode: int = 0, weights: str = "") -> tuple[bytes, int]:
     """A header, and how long its file would be."""
     head = header_of(Entry(0, plan.length, plan.width, plan.layout, 0, 0, 0, episode, weights), {})
     return head, len(head) + plan.nbytes
@@ -94,7 +94,7 @@ HEADERS: dict[str, tuple[Callable[[], tuple[bytes, int]], str]] = {
     "a header beyond the file": (lambda: (struct.pack("<Q", 99) + bytes(99), 99), "invalid header of"),
     "another format": (lambda: changed(lambda told: told["__metadata__"].update(format="relive.2")), "format"),
     "a longer file": (lambda: (whole(of(GOOD))[0], whole(of(GOOD))[1] + 1), "a file of"),
-    "no steps": (lambda: whole(of(Layout((NOW, LATER), SHARED), 0)), "no steps"),
+    "no steps": (lambda: whole(of(FieldLayout((NOW, LATER), SHARED), 0)), "no steps"),
     "no fields": (lambda: changed(lambda told: [told.pop(key) for key in ("curr_obs/x", "rewards")]), "no steps"),
     "no environments": (lambda: whole_of_none(), "invalid shape"),
     "an episode below 0": (lambda: whole(of(GOOD), -1), "invalid `episode`"),
@@ -396,7 +396,7 @@ def test_a_state_of_draws_with_one_lie(
 
 @pytest.mark.parametrize("state", ["", "00" * 7, "zz", 5, "ff" * 5056])
 def test_a_state_that_is_not_torchs(state: Any, tmp_path: Path) -> None:
-    told = json.loads(Draws.torch(3).state())
+    told = json.loads(DrawGenerator.torch(3).state())
     assert len(resumed(tmp_path, told)) == 1
     with pytest.raises(CorruptionError, match="Invalid contents"):
         resumed(tmp_path, {**told, "state": state})

@@ -15,7 +15,7 @@ import torch
 from relive import trajectories
 from relive.cli import main
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer
-from relive.trajectories._store import Snapshot
+from relive.trajectories._store import StoreSnapshot
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
 def rewards(path: Path) -> list[float]:
     buffer = TrajectoryReplayBuffer()
     buffer.load_checkpoint(path)
-    return [float(stored.block().rows(("rewards",))[0, 0]) for stored in Snapshot(buffer._store)]
+    return [float(stored.block().rows(("rewards",))[0, 0]) for stored in StoreSnapshot(buffer._store)]
 
 
 def test_there_and_back(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

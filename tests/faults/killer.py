@@ -30,7 +30,7 @@ import relive
 from relive.errors import NotEnoughData
 from relive.testing._lives import BACK_ENDS
 from relive.trajectories import TrajectoryReplayBuffer
-from relive.trajectories._store import Snapshot
+from relive.trajectories._store import StoreSnapshot
 
 LIVES = 12  # in one directory
 COMPRESS = None if importlib.util.find_spec("zstandard") is None else "zstd"
@@ -207,7 +207,7 @@ class Oracle:
 
     def compare(self, buffer: TrajectoryReplayBuffer, least: int, *, exact: bool = True) -> int:
         """Every trajectory is read and compared, and so are rows; they follow each other. Returns the next serial."""
-        snapshot, found = Snapshot(buffer._store), []
+        snapshot, found = StoreSnapshot(buffer._store), []
         for stored in snapshot:
             fields = {".".join(path): array for path, array in stored.block().fields().items()}
             serial = int(fields["code"][0, 0, 0])

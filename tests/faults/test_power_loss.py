@@ -31,7 +31,7 @@ from rollouts import leaves, simple
 from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._catalog import NAME
 from relive.trajectories._entry import Entry
-from relive.trajectories._store import Snapshot
+from relive.trajectories._store import StoreSnapshot
 
 KEPT = 7
 AGAIN = 1 if LONG else 4  # every so manieth directory that is opened or loaded is used further
@@ -69,7 +69,7 @@ def bytes_of(serial: int) -> dict[str, bytes]:
 
 def contents(buffer: TrajectoryReplayBuffer, known: Found = frozenset()) -> Found:
     """Ids and serial numbers of all that is there; every byte is read and compared, but of what is known already."""
-    snapshot, found, serials = Snapshot(buffer._store), [], dict(known)
+    snapshot, found, serials = StoreSnapshot(buffer._store), [], dict(known)
     for stored in snapshot:
         id_ = stored.entry.id
         if id_ in serials:

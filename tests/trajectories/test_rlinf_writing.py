@@ -16,7 +16,7 @@ import torch
 from relive._disk.files import Folder
 from relive.errors import MissingExtra, SchemaError, StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert
-from relive.trajectories._store import Snapshot
+from relive.trajectories._store import StoreSnapshot
 
 
 def trajectory(number: int = 0, **fields: Any) -> Trajectory:
@@ -73,7 +73,7 @@ def test_all_fields_come_back(folder: Path) -> None:
     assert told["shape"] == [3, 2, 2]  # that of prev_logprobs, where there are any
     convert(folder / "pt", folder / "back")
     with TrajectoryReplayBuffer(folder / "back") as again:
-        block = Snapshot(again._store)[0].block()
+        block = StoreSnapshot(again._store)[0].block()
         assert block.entry.model_weights_id == "after 1200 steps"
         assert block.fields().keys() == whole.arrays.keys()
         for path, array in block.fields().items():

@@ -23,7 +23,7 @@ from relive._disk.files import Folder
 from relive._ring import kernels as chosen
 from relive.errors import ArgumentError, MissingExtra, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, _frames, convert, inspect, merge, salvage, verify
-from relive.trajectories._block import Block, entry_of, file_of
+from relive.trajectories._block import TrajectoryBlock, entry_of, file_of
 from relive.trajectories._catalog import read
 from relive.trajectories._checkpoint import publish
 from relive.trajectories._index import Table
@@ -223,7 +223,7 @@ def test_a_file_that_lies_is_refused(name: str, folder: Path) -> None:
         contextlib.closing(Folder(folder / "lying")) as place,
     ):
         buffer.add_trajectories([given])
-        block: Block = next(iter(buffer._store.blocks.values())).compressing()
+        block: TrajectoryBlock = next(iter(buffer._store.blocks.values())).compressing()
         parts, entry = file_of(block)
         place.write(NAME, parts)
         publish(place, Table.of([entry]), {"counter": 1})

@@ -22,7 +22,7 @@ from relive.trajectories import (
     split,
 )
 from relive.trajectories._catalog import read
-from relive.trajectories._store import Snapshot
+from relive.trajectories._store import StoreSnapshot
 
 
 def directory(path: Path, values: list[float], kind: str = "safetensors", **choices: Any) -> Path:
@@ -37,7 +37,7 @@ def values(path: Path) -> list[float]:
     buffer = TrajectoryReplayBuffer()
     buffer.load_checkpoint(path)
     assert buffer._store.index.records["id"].tolist() == list(range(len(buffer)))
-    return [float(stored.block().rows(("rewards",))[0, 0]) for stored in Snapshot(buffer._store)]
+    return [float(stored.block().rows(("rewards",))[0, 0]) for stored in StoreSnapshot(buffer._store)]
 
 
 @pytest.mark.parametrize("kinds", [("safetensors",) * 3, ("pt",) * 3, ("pt", "safetensors", "pt")])

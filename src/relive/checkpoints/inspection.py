@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from ._reading import OpenSave, unread
 from ._saved_as import built, text_of
 from ._steps import since
 
+S = TypeVar("S")
+T = TypeVar("T")
 _EXAMPLES = 12
 _CHOICES = ("item", "sampler", "storage", "limiter")
 
@@ -102,7 +105,7 @@ class Inspection(Frozen, kw_only=True):
 
 
 def is_saved(path: str | os.PathLike[str]) -> bool:
-    """Whether a directory has saves of a buffer."""
+    """Return whether a directory has saves of a buffer."""
     with closing(Folder(path)) as folder:
         return bool(_manifest.numbers(folder))
 
@@ -128,13 +131,7 @@ def inspect(path: str | os.PathLike[str], number: int | None = None) -> Inspecti
     ([1], [1.0], [1])
     """
     with closing(Folder(path)) as folder:
-        while True:
-            numbers = _complete(folder)
-            try:
-                return _inspection(folder, numbers, number)
-            except StorageError:
-                if {*numbers} <= {*_manifest.numbers(folder)}:  # else a later save has just replaced one
-                    raise
+        return replaced(partial(_complete, folder), lambda numbers: _inspection(folder, numbers, number))
 
 
 def _inspection(folder: Folder, numbers: Sequence[int], number: int | None) -> Inspection:
@@ -190,18 +187,40 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     []
     """
     with closing(Folder(path)) as folder:
-        found = [*checking.failures(checks(folder), progress)]
-        return lasting(folder, found) or misfits(folder)
+        found = lasting(checks(folder), partial(needed, folder), progress)
+        return found or misfits(folder)
 
 
-def lasting(folder: Folder, found: Sequence[tuple[str, str]]) -> list[str]:
-    """Keep the texts about files that complete saves still need; the others were replaced meanwhile."""
-    names = needed(folder) if found else set()
+def lasting(
+    checks: Sequence[Check], needed: Callable[[], AbstractSet[str]], progress: Progress | None = None
+) -> list[str]:
+    """List the texts about damaged files that are `needed` still; the others were replaced meanwhile."""
+    found = [*checking.failures(checks, progress)]
+    names = needed() if found else set()
     return [text for name, text in found if name in names]
 
 
+def replaced(look: Callable[[], S], read: Callable[[S], T]) -> T:
+    """Read what is there; again, if it cannot be read since another process has just replaced it.
+
+    Args:
+        look: Says what is there.
+        read: Called with that.
+
+    Raises:
+        StorageError: It cannot be read, and is there still.
+    """
+    while True:
+        before = look()
+        try:
+            return read(before)
+        except StorageError:
+            if look() == before:
+                raise
+
+
 def checks(folder: Folder) -> list[Check]:
-    """All files of every complete save, of which several have some in common.
+    """List all files of every complete save, of which several have some in common.
 
     Raises:
         StorageError: There is no complete save.
@@ -220,10 +239,10 @@ def checks(folder: Folder) -> list[Check]:
 
 
 def misfits(folder: Folder) -> list[str]:
-    """What is wrong in saves whose files are sound, but do not fit each other."""
+    """List the faults of saves whose files are sound, but do not fit each other."""
     seen = set[File]()
     checks = [Check(_manifest.manifest_name(n), partial(_misfits, folder, n, seen)) for n in _manifest.numbers(folder)]
-    return lasting(folder, [*checking.failures(checks)])
+    return lasting(checks, partial(needed, folder))
 
 
 def _raise(error: StorageError) -> list[str]:
@@ -297,7 +316,7 @@ def _contents(save: OpenSave) -> dict[str, Any]:
 
 
 def _rewards(save: OpenSave) -> Float64:
-    """The rewards of all rows, float64."""
+    """Read the rewards of all rows, float64."""
     column, lanes = next(column for column in save.schema.columns if column.keys == ("reward",)), save.lanes
     found = np.zeros((len(lanes.marks), *column.field.shape))
     for piece in save.pieces([column]):
@@ -308,7 +327,7 @@ def _rewards(save: OpenSave) -> Float64:
 
 
 def _episodes(lanes: Lanes) -> tuple[Int64, Int64]:
-    """Where the episodes that are stored as a whole begin and end among all steps, one lane after the other."""
+    """Find the first and last steps of episodes that are stored as a whole, among all steps, lane after lane."""
     marks, lane = lanes.marks, lanes.rows()[0]
     steps = (marks & STEP) > 0
     # The mark of the row before each step.
@@ -322,7 +341,7 @@ def _episodes(lanes: Lanes) -> tuple[Int64, Int64]:
 
 
 def _draws(save: OpenSave, sampler: Sampler | None, items: Int64) -> tuple[Float64, Float64]:
-    """The raw priorities of the items, and their shares of the draws."""
+    """Return the raw priorities of the items, and their shares of the draws."""
     slots = {name: array[items] for name, array in save.lanes.slots.items()}
     raw = mass = np.empty(0)
     with damaged(save.at):
@@ -348,7 +367,7 @@ def _compressed(save: OpenSave) -> dict[str, int]:
 
 
 def _examples(save: OpenSave, column: Column, lanes: Int64, rows: Int64) -> list[tuple[int, int, Array]]:
-    """Values of up to 12 of the steps in these rows of these lanes; of stacks the newest frame."""
+    """Read the values of up to 12 of the steps in these rows of these lanes; of stacks the newest frame."""
     at = np.unique(np.linspace(0, len(rows) - 1, _EXAMPLES).astype(int)) if len(rows) else slice(0)
     chosen = zip(lanes[at].tolist(), rows[at].tolist(), strict=True)
     return [(lane, row, save.value(column, lane, row)) for lane, row in chosen]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from .._base.frozen import Frozen
-from .._disk import checking, json_files
+from .._disk import json_files
 from .._disk.checking import Check, Progress, is_damage
 from .._disk.files import Folder, empty_folder
 from .._disk.json_files import damaged
@@ -34,20 +34,21 @@ FORMATS = ("relive.shards.2", "relive.shards.1")  # that are read; the first is 
 MANIFEST = "shards.json"
 _MOST = 64 << 20  # bytes of such a file
 _MOST_SHARDS = 10_000  # their names have four digits
+T = TypeVar("T")
 
 
 def directory(path: str, shard: int) -> str:
-    """Where a shard's buffer is saved."""
+    """Return the directory of a shard's saves."""
     return os.path.join(path, f"shard-{shard:04d}")
 
 
 def facts_name(shard: int) -> str:
-    """The name of the file about a shard's saves."""
+    """Return the name of the file about a shard's saves."""
     return f"shard-{shard:04d}.json"
 
 
 def newest(path: str, shard: int) -> int | None:
-    """The number of a shard's newest complete save; None if there is none."""
+    """Return the number of a shard's newest complete save, None if there is none."""
     at = directory(path, shard)
     if not os.path.isdir(at):
         return None
@@ -63,7 +64,7 @@ def write_json(path: str, name: str, facts: dict[str, Any]) -> None:
 
 
 def read_json(path: str, name: str) -> dict[str, Any]:
-    """What `write_json` wrote.
+    """Read a file that `write_json` wrote.
 
     Raises:
         StorageError: It is not there, or damaged.
@@ -76,7 +77,7 @@ def read_json(path: str, name: str) -> dict[str, Any]:
 
 
 def saves_in(facts: dict[str, Any], numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Of each of these saves of a shard, what the file about it says."""
+    """Return the facts that the file about a shard has of each of these saves."""
     if "saves" in facts:
         return {number: facts["saves"][str(number)] for number in numbers if str(number) in facts["saves"]}
     # Format 1 has one entry for all of them, and the blocks of the last three.
@@ -157,12 +158,12 @@ def inspect(path: str | os.PathLike[str]) -> ShardsInspection:
             choices={name: text_of(facts[name]) if each is None else repr(each) for name, each in choices.items()},
             draws=int(facts["draws"]),
             drawn=int(facts["drawn"]),
-            shards=tuple(_seen(path, shard) for shard in range(count)),
+            shards=tuple(_of_newest(_seen, path, shard) for shard in range(count)),
         )
 
 
 def count_in(facts: dict[str, Any]) -> int:
-    """The number of shards that a manifest gives.
+    """Return the number of shards that a manifest gives.
 
     Raises:
         ValueError, KeyError: It has another format, or an impossible number.
@@ -175,19 +176,9 @@ def count_in(facts: dict[str, Any]) -> int:
     return count
 
 
-def _seen(path: str, shard: int) -> ShardSeen:
-    while True:
-        number = newest(path, shard)
-        if number is None:
-            return ShardSeen()
-        try:
-            return _seen_of(path, shard, number)
-        except StorageError:
-            if number == newest(path, shard):  # else a later save has just replaced it
-                raise
-
-
-def _seen_of(path: str, shard: int, number: int) -> ShardSeen:
+def _seen(path: str, shard: int, number: int | None) -> ShardSeen:
+    if number is None:
+        return ShardSeen()
     with closing(Folder(directory(path, shard))) as folder, OpenSave(folder, number) as save:
         lanes = save.lanes
         return ShardSeen(
@@ -219,42 +210,33 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     facts = read_json(path, MANIFEST)
     with damaged(f"{path}/{MANIFEST}"):
         count, complete = count_in(facts), bool(facts["complete"])
-    checks: list[Check] = []
     with ExitStack() as stack:
-        folders: dict[int, Folder] = {}
-        for shard in range(count):
-            if newest(path, shard) is not None:
-                folder = folders[shard] = stack.enter_context(closing(Folder(directory(path, shard))))
-                checks.append(Check(facts_name(shard), partial(_facts, path, shard)))
-                checks += [each._replace(name=f"{shard} {each.name}") for each in inspection.checks(folder)]
-            elif complete:
-                checks.append(Check(facts_name(shard), partial(_none, path, shard)))
-        failed = [*checking.failures(checks, progress)]
-        found = [text for name, text in failed if " " not in name]
-        for shard, folder in folders.items():
-            of_shard = [(name.partition(" ")[2], text) for name, text in failed if name.startswith(f"{shard} ")]
-            found += inspection.lasting(folder, of_shard)
-        return found or [text for folder in folders.values() for text in inspection.misfits(folder)]
+        saved = [shard for shard in range(count) if newest(path, shard) is not None]
+        folders = [stack.enter_context(closing(Folder(directory(path, shard)))) for shard in saved]
+        asked = range(count) if complete else saved
+        checks = [Check(facts_name(shard), partial(_of_newest, _compared, path, shard)) for shard in asked]
+        checks += [
+            each._replace(name=f"{folder.path}/{each.name}") for folder in folders for each in inspection.checks(folder)
+        ]
+
+        def needed() -> set[str]:
+            files = {f"{folder.path}/{name}" for folder in folders for name in inspection.needed(folder)}
+            return files | {facts_name(shard) for shard in asked}
+
+        return inspection.lasting(checks, needed, progress) or [
+            text for folder in folders for text in inspection.misfits(folder)
+        ]
 
 
-def _none(path: str, shard: int) -> list[str]:
-    raise StorageError(message("a complete save", "none", directory(path, shard)))
+def _of_newest(read: Callable[[str, int, int | None], T], path: str, shard: int) -> T:
+    """Read something about a shard's newest save; again, if a later one has just replaced it."""
+    return inspection.replaced(partial(newest, path, shard), partial(read, path, shard))
 
 
-def _facts(path: str, shard: int) -> list[str]:
+def _compared(path: str, shard: int, number: int | None) -> list[str]:
     """Compare the file about a shard with its newest save."""
-    while True:
-        number = newest(path, shard) or 0
-        try:
-            _compare(path, shard, number)
-        except StorageError:
-            if number == newest(path, shard):  # else a later save has just replaced it
-                raise
-        else:
-            return []
-
-
-def _compare(path: str, shard: int, number: int) -> None:
+    if number is None:
+        raise StorageError(message("a complete save", "none", directory(path, shard)))
     with damaged(f"{path}/{facts_name(shard)}"):
         facts = saves_in(read_json(path, facts_name(shard)), [number])[number]
         with closing(Folder(directory(path, shard))) as folder:
@@ -262,6 +244,7 @@ def _compare(path: str, shard: int, number: int) -> None:
         sizes = {len(facts["lanes"]), *map(len, facts["firsts"])}
         if sizes != {lanes} or len(facts["lives"]) != len(facts["firsts"]):
             raise ValueError("other lanes than the save has")
+    return []
 
 
 class ShardsSalvage(Frozen):

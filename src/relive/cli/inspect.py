@@ -25,8 +25,8 @@ from relive.errors import ArgumentError, StorageError, message
 from relive.trajectories.formats import format_of
 
 
-class _Stopped(Exception):
-    """Ctrl-C between two files."""
+class Stopped(Exception):
+    """Ctrl-C between two files or trajectories."""
 
 
 def inspect(
@@ -208,10 +208,10 @@ def _watched(screen: Console, label: str, read: Callable[[Progress], list[str]])
                 done = count
                 bars.update(task, completed=count, total=total)
                 if stop.is_set():
-                    raise _Stopped
+                    raise Stopped
 
             return read(report), done
-    except _Stopped:
+    except Stopped:
         return None, done
 
 

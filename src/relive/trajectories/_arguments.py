@@ -21,7 +21,7 @@ _NAME = "TrajectoryReplayBuffer"
 
 
 def path_and_seed(first: Any, seed: Any) -> tuple[Any, Any]:
-    """Path and seed, where the first positional argument may be either: in RLinf it is the seed."""
+    """Return path and seed; the first positional argument may be either: in RLinf it is the seed."""
     if first is None or isinstance(first, str | os.PathLike):
         return first, seed
     if isinstance(first, bool) or not isinstance(first, int | np.integer) or seed is not None:
@@ -30,7 +30,7 @@ def path_and_seed(first: Any, seed: Any) -> tuple[Any, Any]:
 
 
 def layout(value: Any) -> Format:
-    """The layout of checkpoints."""
+    """Check the layout of checkpoints."""
     at = f"{_NAME}(trajectory_format)"
     if value == "pkl":
         remedy = "`pkl` files run code when they are loaded; `load_checkpoint(..., allow_pickle=True)` reads old ones"
@@ -39,7 +39,7 @@ def layout(value: Any) -> Format:
 
 
 def output(value: Any) -> str:
-    """The library whose arrays a draw returns: `"numpy"` or `"torch"`."""
+    """Check the library whose arrays a draw returns: `"numpy"` or `"torch"`."""
     name = check.one_of(value, ("numpy", "torch"), f"{_NAME}(output)")
     if name == "torch":
         with needs("torch", f"{_NAME}(output)"):
@@ -48,14 +48,14 @@ def output(value: Any) -> str:
 
 
 def selection(value: Any) -> Selection | None:
-    """Rules for draws."""
+    """Check rules for draws."""
     if value is not None and not isinstance(value, Selection):
         raise ArgumentError(message("a `Selection`", f"`{value!r}`", f"{_NAME}(select)"))
     return value
 
 
 def fill(value: Any) -> Fill:
-    """Values for missing fields."""
+    """Check values for missing fields."""
     at = f"{_NAME}(fill)"
     if isinstance(value, Mapping):
         return {str(name): check.real(number, f"{at}[{name!r}]") for name, number in value.items()}
@@ -63,7 +63,7 @@ def fill(value: Any) -> Fill:
 
 
 def compression(value: Any) -> bool:
-    """Whether files are compressed."""
+    """Return whether files are compressed."""
     at = f"{_NAME}(compress)"
     if value is not None:
         check.one_of(value, ("zstd",), at)
@@ -72,7 +72,7 @@ def compression(value: Any) -> bool:
 
 
 def directory_from(path: Any, auto_save: bool | None, auto_save_path: Any) -> str | None:
-    """The directory to write to, None for none."""
+    """Return the directory to write to, None for none."""
     if auto_save is not None:
         check.flag(auto_save, "TrajectoryReplayBuffer(auto_save)")
     if path is not None and (auto_save_path or auto_save is False):
@@ -85,7 +85,7 @@ def directory_from(path: Any, auto_save: bool | None, auto_save_path: Any) -> st
 
 
 def checkpoint(path: Any, rlinfs: Any, name: str, method: str) -> str:
-    """The directory of a checkpoint: `path`, or RLinf's name for it."""
+    """Return the directory of a checkpoint: `path`, or RLinf's name for it."""
     if (path is None) == (rlinfs is None) or not isinstance(path if rlinfs is None else rlinfs, str | os.PathLike):
         got = "neither" if path is rlinfs is None else "both" if None not in (path, rlinfs) else f"`{rlinfs or path!r}`"
         raise ArgumentError(message(f"a directory, as `path` or as `{name}`", got, f"{_NAME}.{method}"))
@@ -93,7 +93,7 @@ def checkpoint(path: Any, rlinfs: Any, name: str, method: str) -> str:
 
 
 def share_of(is_distributed: bool, local_rank: int, world_size: int) -> tuple[int, int]:
-    """The rank, and the number of shares."""
+    """Return the rank and the number of shares."""
     at = "TrajectoryReplayBuffer.load_checkpoint"
     if not check.flag(is_distributed, f"{at}(is_distributed)"):
         return 0, 1
@@ -105,7 +105,7 @@ def share_of(is_distributed: bool, local_rank: int, world_size: int) -> tuple[in
 
 
 def trajectories(given: Any) -> list[Trajectory]:
-    """A list of trajectories, each with fields that fit."""
+    """Return a list of trajectories, each with fields that fit."""
     if isinstance(given, Mapping | str) or not isinstance(given, Iterable):
         got = "one" if isinstance(given, Trajectory) else f"`{type(given).__name__}`"
         raise ArgumentError(message("a list of trajectories", got, "$.trajectories"))

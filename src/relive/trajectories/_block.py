@@ -7,6 +7,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from .._ring import kernels
 from ..errors import CorruptionError, SchemaError, StorageError, message
 from . import _frames
 from ._entry import FACTS, FORMATS, MOST_WEIGHTS, Entry, file_name, header_of
-from ._layout import DTYPES, Column, Layout, axes_fit, columns_of, sound
+from ._layout import DTYPES, FieldColumn, FieldLayout, axes_fit, columns_of, sound
 from ._metadata import Metadata, from_json
 from ._plan import BEGINS, CHECKSUMS, FRAMES, MARK, PADDING, plan_of
 from .trajectory import Trajectory
@@ -32,7 +33,7 @@ _OWN = (BEGINS, CHECKSUMS, FRAMES, MARK, PADDING)
 
 
 @dataclass(frozen=True)
-class Block:
+class TrajectoryBlock:
     """A trajectory's stored fields, each `[rows, ...]`, with row `t * B + b`; raw bits where NumPy lacks the dtype."""
 
     entry: Entry
@@ -45,31 +46,31 @@ class Block:
         return sum(array.nbytes for array in self.arrays.values())
 
     def rows(self, path: Path) -> Array:
-        """The rows of any field, shared ones included, `[T * B, ...]`."""
+        """Return the rows of any field, shared ones included, `[T * B, ...]`."""
         stored, shift = self.entry.layout.source(path)
         first = shift * self.entry.width
         return self.arrays[stored][first : first + self.entry.length * self.entry.width]
 
     def fields(self) -> dict[Path, Array]:
-        """All fields as they were added, `[T, B, ...]`."""
+        """Return all fields as they were added, `[T, B, ...]`."""
         shape = self.entry.length, self.entry.width
         rows = {c: narrow.named(self.rows(c.path), c.dtype) for c in self.entry.layout.columns}
         return {c.path: array.reshape(*shape, *c.shape) for c, array in rows.items()}
 
     def trajectory(self) -> Trajectory:
-        """The trajectory as it was added, its arrays copied."""
+        """Return the trajectory as it was added, its arrays copied."""
         copies = {path: array.copy() for path, array in self.fields().items()}
         entry = self.entry
         facts = {"max_episode_length": entry.max_episode_length, "model_weights_id": entry.model_weights_id}
         return Trajectory(**{**nested([*self.metadata.items(), *copies.items()]), **facts})
 
-    @property
+    @cached_property
     def header(self) -> bytes:
-        """The header of its file."""
+        """The header of its file; where fields are compressed, the frames are yet to come."""
         return header_of(self.entry, self.metadata)
 
     def checksums(self, frames: Array | None = None) -> Array:
-        """The CRC-32 of every row of every stored field, uint32 `[rows, fields]`; 0 where a field has no such row.
+        """Return the CRC-32 of each row of each stored field, uint32 `[rows, fields]`; 0 where a field has no such row.
 
         For compressed fields it is that of a row's frame; `frames`, `[rows, fields]`, has it.
         """
@@ -83,12 +84,12 @@ class Block:
                 table[: len(array), number] = kernels.active().checksums(array)
         return table
 
-    def compressing(self, compress: bool = True) -> Block:
-        """The same rows, whose file has the fields compressed for which this pays, or none."""
+    def compressing(self, compress: bool = True) -> TrajectoryBlock:
+        """Return the same rows, whose file has the fields compressed for which this pays, or none."""
         return replace(self, entry=self.entry._replace(layout=self.entry.layout.compressing(compress)))
 
 
-def packed(trajectory: Trajectory, arena: Arena, id_: int, *, compress: bool = False) -> Block:
+def packed(trajectory: Trajectory, arena: Arena, id_: int, *, compress: bool = False) -> TrajectoryBlock:
     """Copy a trajectory that gets this id; a `next_obs` that is `curr_obs` one step later is not copied.
 
     With `compress` the fields for which this pays are compressed in its file.
@@ -97,13 +98,15 @@ def packed(trajectory: Trajectory, arena: Arena, id_: int, *, compress: bool = F
     likely = frozenset(path for path in trajectory.arrays if _likely(trajectory.arrays, path))
     block = None
     while block is None:  # copy again where a field that looked shared is not
-        block, not_shared = _copied(trajectory, Layout(columns, likely), arena, id_)
+        block, not_shared = _copied(trajectory, FieldLayout(columns, likely), arena, id_)
         likely -= not_shared
     return block.compressing() if compress else block
 
 
-def _copied(trajectory: Trajectory, layout: Layout, arena: Arena, id_: int) -> tuple[Block | None, frozenset[Path]]:
-    """A copy in the given layout; or None, and a field that is marked shared but is not `curr_obs` one step later."""
+def _copied(
+    trajectory: Trajectory, layout: FieldLayout, arena: Arena, id_: int
+) -> tuple[TrajectoryBlock | None, frozenset[Path]]:
+    """Copy in the given layout; or return None, and a field that is marked shared but is not a later `curr_obs`."""
     length, width = trajectory.length, trajectory.width
     stored = layout.stored
     shapes = [((layout.steps(c.path, length), width, *c.shape), c.stored) for c in stored]
@@ -122,11 +125,11 @@ def _copied(trajectory: Trajectory, layout: Layout, arena: Arena, id_: int) -> t
     nbytes = sum(array.nbytes for array in arrays.values())
     facts = (trajectory.max_episode_length, trajectory.model_weights_id)
     entry = Entry(id_, length, width, layout, 0, nbytes, 0, *facts)
-    return Block(entry, arrays, trajectory.metadata), frozenset()
+    return TrajectoryBlock(entry, arrays, trajectory.metadata), frozenset()
 
 
 def memory_of(shapes: Sequence[tuple[Sequence[int], Any]], arena: Arena) -> list[Array]:
-    """Arrays for a block: from the arena, if they fill at least two of its huge pages."""
+    """Return arrays for a block: from the arena, if they fill at least two of its huge pages."""
     if sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) >= 2 * HUGE_PAGE:
         return arena.together(shapes)
     return [np.empty(shape, dtype) for shape, dtype in shapes]
@@ -155,7 +158,7 @@ def check_storable(trajectory: Trajectory, at: str, *, fields: bool) -> None:
     if not fields:
         return
     columns, most = columns_of(trajectory), safetensors.MOST_HEADER // 2  # later, longer ones have more digits
-    layout, facts = Layout(columns, frozenset()), (trajectory.max_episode_length, trajectory.model_weights_id)
+    layout, facts = FieldLayout(columns, frozenset()), (trajectory.max_episode_length, trajectory.model_weights_id)
     entry = Entry(0, trajectory.length, trajectory.width, layout, 0, 0, 0, *facts)
     header = header_of(entry, {})
     try:
@@ -166,15 +169,15 @@ def check_storable(trajectory: Trajectory, at: str, *, fields: bool) -> None:
 
 
 def _likely(arrays: Mapping[Path, Array], path: Path) -> bool:
-    """Whether a field may be a shared `next_obs`: two steps are compared, not all."""
+    """Return whether a field may be a shared `next_obs`: two steps are compared, not all."""
     now, later = arrays.get(("curr_obs", *path[1:])), arrays[path]
     if path[0] != "next_obs" or len(path) < 2 or now is None or now.shape != later.shape or now.dtype != later.dtype:
         return False
     return all(now[t + 1].tobytes() == later[t].tobytes() for t in (0, len(now) // 2) if t + 1 < len(now))
 
 
-def file_of(block: Block) -> tuple[list[Any], Entry]:
-    """The parts of a block's file, and its entry in the index."""
+def file_of(block: TrajectoryBlock) -> tuple[list[Any], Entry]:
+    """Return the parts of a block's file, and its entry in the index."""
     entry, layout, plan = block.entry, block.entry.layout, block.entry.plan
     frames, sums, fixed = list[bytes](), None, [c.path for c in layout.stored if c.path not in layout.compressed]
     arrays = [block.arrays[path].reshape(-1).view(np.uint8) for path in fixed]
@@ -183,7 +186,8 @@ def file_of(block: Block) -> tuple[list[Any], Entry]:
         begins, frames, sums = _frames.compressed(layout, packed, plan.rows)
         arrays = [begins.view(np.uint8), *arrays]
     nbytes = sum(map(len, frames))
-    header, table = header_of(entry, block.metadata, nbytes), block.checksums(sums)
+    header = header_of(entry, block.metadata, nbytes) if layout.compressed else block.header
+    table = block.checksums(sums)
     checksum = zlib.crc32(table.tobytes(), zlib.crc32(header))
     mark = np.array([checksum], np.uint32).tobytes()
     parts = [header, *arrays, bytes(plan.padding), table.reshape(-1).view(np.uint8), b"".join(frames), mark]
@@ -191,8 +195,8 @@ def file_of(block: Block) -> tuple[list[Any], Entry]:
     return parts, entry._replace(start=len(header), bytes=size, checksum=checksum)
 
 
-def parse(head: bytes, size: int, name: str, id_: int = 0) -> Block:
-    """The block of a file of `size` bytes, without its arrays, from the header; its checksum is that of the header.
+def parse(head: bytes, size: int, name: str, id_: int = 0) -> TrajectoryBlock:
+    """Parse a header into the block of a file of `size` bytes, without its arrays; its checksum is the header's.
 
     Every number is checked before it is used.
 
@@ -209,11 +213,11 @@ def parse(head: bytes, size: int, name: str, id_: int = 0) -> Block:
     if not plan.fits(size - len(head)):
         raise CorruptionError(message(f"a file of {len(head) + plan.nbytes + plan.least} bytes", f"{size}", name))
     given = int(facts["max_episode_length"]), facts["model_weights_id"]
-    return Block(Entry(id_, length, width, layout, len(head), size, zlib.crc32(head), *given), {}, metadata)
+    return TrajectoryBlock(Entry(id_, length, width, layout, len(head), size, zlib.crc32(head), *given), {}, metadata)
 
 
-def _described_by(tensors: dict[str, Any], facts: dict[str, str], nbytes: int) -> tuple[Layout, int, int]:
-    """The layout, length and width that a header gives, of a file with so many bytes behind it."""
+def _described_by(tensors: dict[str, Any], facts: dict[str, str], nbytes: int) -> tuple[FieldLayout, int, int]:
+    """Return layout, length and width from a header, which so many bytes of its file follow."""
     shared = frozenset(tuple(text.split("/")) for text in json.loads(facts["shared"]))
     packed = json.loads(facts["compressed"]) if facts["format"] == FORMATS[1] else {}
     fields = [(name, tensor["dtype"], tensor["shape"]) for name, tensor in tensors.items() if name not in _OWN]
@@ -227,15 +231,15 @@ def _described_by(tensors: dict[str, Any], facts: dict[str, str], nbytes: int) -
             length, width = shape[0] - more, shape[1]
         if (shape[0] - more, shape[1]) != (length, width):
             raise ValueError(f"shape {shape[:2]} next to {[length, width]}")
-        columns.append(Column(path, dtype, tuple(shape[2:])))
+        columns.append(FieldColumn(path, dtype, tuple(shape[2:])))
         if more:
-            columns.append(Column(("next_obs", *path[1:]), dtype, tuple(shape[2:])))
+            columns.append(FieldColumn(("next_obs", *path[1:]), dtype, tuple(shape[2:])))
     if length is None or length < 1:
         raise ValueError("no steps")
     FACTS["max_episode_length"].check(int(facts["max_episode_length"]))
     FACTS["model_weights_id"].check(facts["model_weights_id"])
     compressed = frozenset(tuple(name.split("/")) for name in packed)
-    layout = sound(Layout(tuple(sorted(columns, key=lambda column: column.path)), shared, compressed))
+    layout = sound(FieldLayout(tuple(sorted(columns, key=lambda column: column.path)), shared, compressed))
     plan = plan_of(layout, length, width)
     for name, tensor in plan.tensors(nbytes - plan.nbytes if packed else 0).items():
         if name != PADDING and tensors[name]["data_offsets"] != tensor["data_offsets"]:
@@ -244,15 +248,15 @@ def _described_by(tensors: dict[str, Any], facts: dict[str, str], nbytes: int) -
     return layout, length, width
 
 
-def read_header(fd: int, name: str, id_: int = 0) -> Block:
-    """The block of an open file, without its arrays."""
+def read_header(fd: int, name: str, id_: int = 0) -> TrajectoryBlock:
+    """Read the block of an open file, without its arrays."""
     with reported(name, "read the file"):
         size = size_of(fd)
         return parse(safetensors.read(fd, size), size, name, id_)
 
 
 def entry_of(folder: Folder, id_: int) -> Entry | None:
-    """The entry that a file should have in the index, None if the file is not a complete trajectory."""
+    """Return the entry that a file should have in the index, None if it is no complete trajectory."""
     name = file_name(id_)
     try:
         with folder.reading(name) as fd:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
 import sqlite3
 import stat
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 
-from .._base import forks
 from .._base.system import AT_ONCE, PLAIN
 from ..errors import StorageError, event, message
 from ._entry import FACTS, MOST_ID, Entry
 from ._index import RECORD, Table
-from ._layout import Layout, columns_json, layout_from
-from ._plan import Plan
+from ._layout import FieldLayout, columns_json, layout_from
+from ._plan import FilePlan
 
 NAME = "index.sqlite"
 SAVED = "saved"  # the fact that this index is a save's, and that files which it does not list are of no use
@@ -47,15 +46,20 @@ _SCHEMA = {text.strip() for text in _TABLES.split(";") if text.strip()}
 _LONGEST = 1 << 20  # bytes of one value in the database
 _LARGEST = 1 << 32  # bytes of an index that is copied
 _JOURNAL_PAGES = 64  # of 4 KiB, after which SQLite begins the journal anew
-ATTEMPTS = 100  # to read what another process changes meanwhile
 _REMEDY = (
     "`relive salvage` copies what is sound; opening the directory without this file makes it again from the others"
 )
 _MULTI_FILE_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+ATTEMPTS = 100  # to read what another process changes meanwhile
+T = TypeVar("T")
 
 
 class Catalog:
-    """An index open for writing. Every method is one transaction: all of it happens, or nothing."""
+    """An index open for writing. Every method is one transaction: all of it happens, or nothing.
+
+    A forked child calls none of them. When it ends, SQLite finds the database in use, moved, or written back already,
+    and leaves it alone.
+    """
 
     def __init__(self, folder: str, name: str = NAME, *, journal: str = "WAL") -> None:
         self._path = os.path.join(folder, name)
@@ -69,7 +73,6 @@ class Catalog:
             except BaseException:
                 self._db.close()
                 raise
-        forks.tell(self)
 
     def _open(self, journal: str) -> None:
         if not _check_schema(self._db):
@@ -120,13 +123,8 @@ class Catalog:
 
     def close(self) -> None:
         """Close the database; SQLite moves the journal's contents into the main file."""
-        forks.forget(self)
         with _named(self._path), self._lock:
             self._db.close()
-
-    def _forked(self) -> None:
-        """In a child: never close the parent's database. SQLite would write what the parent has written already."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -142,7 +140,7 @@ class Catalog:
 
 
 def read(folder: str) -> tuple[Table, dict[str, str]]:
-    """The trajectories of a directory's index, in the order in which they were added, and its facts.
+    """Read the trajectories of a directory's index, in the order in which they were added, and its facts.
 
     Nothing is written, not even by SQLite: the file is read as it is, or a copy of it if there is a journal.
 
@@ -153,21 +151,31 @@ def read(folder: str) -> tuple[Table, dict[str, str]]:
     if not os.path.lexists(path):
         raise StorageError(message("an index", "none", path))
     with _named(path):
-        for _ in range(ATTEMPTS):
-            before = _signature(path)
-            try:
-                found = _read(path)
-            except Exception:  # half of what another process writes may look like anything
-                if _signature(path) == before:
-                    raise
-            else:
-                if _signature(path) == before:
-                    return found
-        raise ValueError("another process keeps changing it")
+        return unchanged(partial(_signature, path), partial(_read, path), path)
+
+
+def unchanged(signature: Callable[[], object], read: Callable[[], T], at: str) -> T:
+    """Read what another process may be writing, until its signature is the same before and after.
+
+    Raises:
+        StorageError: It changes every time.
+        Exception: As `read`, where nothing has changed: half of what is being written may look like anything.
+    """
+    for _ in range(ATTEMPTS):
+        before = signature()
+        try:
+            found = read()
+        except Exception:
+            if signature() == before:
+                raise
+        else:
+            if signature() == before:
+                return found
+    raise StorageError(event("Another process keeps changing the index", at))
 
 
 def _signature(path: str) -> tuple[Any, ...]:
-    """What changes when another process changes what is read: the file, or the first bytes of its journal.
+    """Return what another process changes when it writes: facts of the file, and the first bytes of its journal.
 
     While the journal begins with the same bytes it has everything that has been written since then. So file and
     journal can be copied one after the other, whatever goes from one to the other meanwhile.
@@ -239,7 +247,7 @@ def _check_files(path: str, most_names: float = math.inf) -> None:
 
 
 def _check_schema(db: sqlite3.Connection) -> bool:
-    """Whether the tables exist. Anything besides them is refused: views and triggers are code."""
+    """Return whether the tables exist. Refuse anything besides them: views and triggers are code."""
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
     db.execute("PRAGMA trusted_schema = OFF")
     db.execute("PRAGMA cell_size_check = ON")
@@ -256,8 +264,8 @@ def _rows(db: sqlite3.Connection, query: str, most: int) -> list[tuple[Any, ...]
     return rows
 
 
-def _table(rows: list[tuple[Any, ...]], layouts: dict[int, Layout]) -> Table:
-    """Rows of the database as a table, after checking every value."""
+def _table(rows: list[tuple[Any, ...]], layouts: dict[int, FieldLayout]) -> Table:
+    """Return rows of the database as a table, after checking every value."""
     table = Table(np.zeros(len(rows), RECORD), [])
     if not rows:
         return table
@@ -276,7 +284,7 @@ def _table(rows: list[tuple[Any, ...]], layouts: dict[int, Layout]) -> Table:
         start, length, width = (part[name].astype(np.int64) for name in ("start", "length", "width"))
         if (2.0 * length * width * layout.nbytes).max(initial=0) > 2**62:
             raise ValueError("a trajectory cannot have a file of so many bytes")
-        wrong = ~Plan(layout, length, width).fits(part["bytes"] - start)
+        wrong = ~FilePlan(layout, length, width).fits(part["bytes"] - start)
         if wrong.any():
             id_, size = part[wrong][0][["id", "bytes"]].tolist()
             raise ValueError(f"trajectory {id_} cannot have a file of {size} bytes")

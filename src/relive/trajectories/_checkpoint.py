@@ -17,8 +17,8 @@ from ._draws import restored
 from ._entry import Entry, file_name
 from ._index import Table
 from ._source import SafetensorsSource
-from ._store import Stored
-from .formats import Checkpoints, Format, Loaded, Written
+from ._store import StoredTrajectory
+from .formats import Checkpoints, Examined, Format, Loaded, Written
 
 _PATIENCE = 8  # times that a directory is looked at until all of its files are there
 _PAUSE = 0.01  # seconds, while another process renames files
@@ -63,7 +63,7 @@ def _settled(folder: Folder, share: tuple[int, int], complete: bool) -> tuple[Ta
 
 def write(
     target: Folder,
-    trajectories: Iterable[tuple[int, Stored]],
+    trajectories: Iterable[tuple[int, StoredTrajectory]],
     counter: int,
     draws: str | None,
     written: Written,
@@ -107,7 +107,7 @@ def publish(target: Folder, table: Table, facts: dict[str, Any]) -> None:
 
 
 def _place(
-    stored: Stored, id_: int, target: SafetensorsSource, old: Mapping[int, Entry], sizes: Mapping[str, int]
+    stored: StoredTrajectory, id_: int, target: SafetensorsSource, old: Mapping[int, Entry], sizes: Mapping[str, int]
 ) -> Entry:
     """Put one trajectory's file into `target`, under a new id; returns its entry. What is copied is checked.
 
@@ -134,4 +134,20 @@ def _place(
     return entry
 
 
-OWN = Format(name="safetensors", title="relive's", holds=_holds, checkpoints=Checkpoints(_opened, write))
+def examined(folder: Folder) -> Examined:
+    """List the trajectories of a directory's index.
+
+    Raises:
+        StorageError: The index is missing or damaged.
+    """
+    table, _ = read(folder.path)
+    return Examined(table, [file_name(id_) for id_ in table.ids], (), SafetensorsSource(folder))
+
+
+OWN = Format(
+    name="safetensors",
+    title="relive's",
+    holds=_holds,
+    checkpoints=Checkpoints(_opened, write),
+    examined=examined,
+)

@@ -19,18 +19,18 @@ from ..errors import StorageError, event, message
 from ._block import entry_of, file_of
 from ._catalog import HALF_LOADED, NAME, SAVED, SAVING, Catalog, read
 from ._checkpoint import OWN
-from ._draws import Draws
+from ._draws import DrawGenerator
 from ._entry import MOST_ID, Entry, file_name, id_of
 from ._index import Table
 from ._source import SafetensorsSource, Source
-from ._store import Store, Stored
-from ._writer import Writer, lock
+from ._store import Store, StoredTrajectory
+from ._writer import DirectoryWriter, lock
 from .formats import Format, check_format, checkpoints_of, opened
 
 _STAGED = TEMPORARY + "loaded-"  # in front of the names of staged files
 
 
-def open_directory(store: Store, path: str, queue_bytes: int) -> tuple[Writer, str | None]:
+def open_directory(store: Store, path: str, queue_bytes: int) -> tuple[DirectoryWriter, str | None]:
     """Take the contents of a buffer's own directory into `store`.
 
     An interrupted load is finished. Partial files are deleted, and so are files of trajectories that are no longer in
@@ -77,7 +77,7 @@ def open_directory(store: Store, path: str, queue_bytes: int) -> tuple[Writer, s
             catalog.add(adopted, {"counter": counter, SAVED: "0"})
         if started:
             folder.discard(SAVING)
-        writer = Writer(store, SafetensorsSource(folder, store.arena), catalog, queue_bytes)
+        writer = DirectoryWriter(store, SafetensorsSource(folder, store.arena), catalog, queue_bytes)
         undo.pop_all()
     damaged = len(table) - len(whole)
     actions = [
@@ -99,7 +99,9 @@ def _count(count: int, one: str, many: str | None = None) -> str:
 # Saving --------------------------------------------------------------------------------------------------------------
 
 
-def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draws: Draws, layout: Format) -> None:
+def save(
+    store: Store, writer: DirectoryWriter | None, path: str | os.PathLike[str], draws: DrawGenerator, layout: Format
+) -> None:
     """Save all trajectories of `store` and the state of `draws`, as they are at the call.
 
     Raises:
@@ -124,8 +126,12 @@ def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draw
 
 
 def load(
-    store: Store, writer: Writer | None, path: str | os.PathLike[str], share: tuple[int, int], allow_pickle: bool
-) -> Draws | None:
+    store: Store,
+    writer: DirectoryWriter | None,
+    path: str | os.PathLike[str],
+    share: tuple[int, int],
+    allow_pickle: bool,
+) -> DrawGenerator | None:
     """Replace the contents of `store` by a share of a checkpoint; returns the checkpoint's draws, if it has any.
 
     A store without a directory reads the checkpoint's files when their rows are needed.
@@ -166,12 +172,12 @@ def _staged(folder: Folder, source: Source, table: Table, compress: bool) -> Ite
             folder.remove(name)
             folder.link_or_copy(source.folder, file_name(entry.id), name)
         else:
-            parts, entry = file_of(Stored(entry, source, compress=compress).block())
+            parts, entry = file_of(StoredTrajectory(entry, source, compress=compress).block())
             folder.write(name, parts)
         yield entry
 
 
-def _take_in(store: Store, writer: Writer, staged: Iterable[Entry]) -> None:
+def _take_in(store: Store, writer: DirectoryWriter, staged: Iterable[Entry]) -> None:
     """Replace the contents of a store and its directory by the trajectories that `staged` yields.
 
     Raises:

@@ -12,9 +12,9 @@ from .._base.integers import distinct
 from .._base.nests import Path, nested, paths
 from .._base.types import Array, Float64, Int64
 from ..errors import NotEnoughData, SchemaError, message
-from ._draws import Draws
-from ._layout import Column, Fill
-from ._store import Snapshot, Store, Stored
+from ._draws import DrawGenerator
+from ._layout import FieldColumn, Fill
+from ._store import Store, StoredTrajectory, StoreSnapshot
 from .selection import Info, Selection
 
 _AT = "TrajectoryReplayBuffer.sample"
@@ -32,8 +32,8 @@ class Infos:
         self._known: dict[int, Info] = {}
         self._masses: tuple[Any, Int64, Float64] = _NONE
 
-    def of(self, snapshot: Snapshot) -> list[Info]:
-        """The infos of the trajectories of a snapshot."""
+    def of(self, snapshot: StoreSnapshot) -> list[Info]:
+        """Return the infos of the trajectories of a snapshot."""
         known, ids = self._known, snapshot.table.ids
         for position, id_ in enumerate(ids):
             if id_ not in known:
@@ -43,7 +43,7 @@ class Infos:
         return [known[id_] for id_ in ids]
 
     def masses(self, selection: Selection, window: int) -> tuple[Int64, Float64]:
-        """Ids and masses of the newest `window` trajectories; computed when the window or the selection changes."""
+        """Return ids and masses of the newest `window` trajectories; compute them when window or selection change."""
         with self._store.settled():
             first, *_ = self._store.index.window(window)
             ids = self._store.index.records["id"][first:]
@@ -51,7 +51,7 @@ class Infos:
             known, ids, masses = self._masses
             if key == known:
                 return ids, masses
-            snapshot = Snapshot(self._store, slice(first, None))
+            snapshot = StoreSnapshot(self._store, slice(first, None))
         infos = self.of(snapshot)
         ids, masses = snapshot.table.records["id"], selection.masses(infos) if infos else np.empty(0)
         self._masses = key, ids, masses
@@ -62,7 +62,7 @@ class Infos:
         self._known, self._masses = {}, _NONE
 
 
-def _info(stored: Stored) -> Info:
+def _info(stored: StoredTrajectory) -> Info:
     entry, fields, metadata = stored.entry, stored.fields(_READ), stored.metadata()
     rows = {column.path: column.shape for column in entry.layout.columns}
     measured = rows.get(("prev_logprobs",), rows.get(("rewards",), ()))
@@ -88,7 +88,7 @@ def _info(stored: Stored) -> Info:
 
 
 def task_of(metadata: Any) -> str | None:
-    """The text of the task: one for all environments, wherever it stands."""
+    """Find the text of the task: one for all environments, under any of its names."""
     for name in _TASKS:
         for path, value in metadata.items():
             texts = value if isinstance(value, list) else [value]
@@ -98,7 +98,7 @@ def task_of(metadata: Any) -> str | None:
 
 
 def draw(
-    store: Store, draws: Draws, infos: Infos, selection: Selection | None, window: int, n: int, metadata: bool
+    store: Store, draws: DrawGenerator, infos: Infos, selection: Selection | None, window: int, n: int, metadata: bool
 ) -> dict[Path, Any]:
     """Draw `n` rows from the newest `window` trajectories, and read them; with `metadata` also what they have once.
 
@@ -127,7 +127,7 @@ def draw(
             positions = positions + first
         store.check_alike(positions)
         drawn_from = records[["id", "width"]][positions] if metadata else None
-        alike = [np.arange(n)]
+        alike: list[Int64 | slice] = [slice(None)]
         if store.fill is not None:  # trajectories with the same fields are read together
             layouts = records["layout"][positions]
             alike = [np.flatnonzero(layouts == layout) for layout in distinct(layouts)]
@@ -135,7 +135,7 @@ def draw(
         reads = []
         for part in alike:
             drawn, which = np.unique(positions[part], return_inverse=True)
-            reads.append((Snapshot(store, drawn), which, rows[part]))
+            reads.append((StoreSnapshot(store, drawn), which, rows[part]))
     found = [snapshot.read(which, rows_there, keep=keep) for snapshot, which, rows_there in reads]
     fields: dict[Path, Any] = found[0]
     if len(found) > 1 or len(found[0]) < len(columns):
@@ -147,8 +147,10 @@ def draw(
     return fields
 
 
-def _filled(column: Column, targets: Sequence[Int64], parts: Sequence[dict[Path, Array]], fill: Fill, n: int) -> Array:
-    """One field of a batch: `fill` where a trajectory lacks it, and behind shorter rows."""
+def _filled(
+    column: FieldColumn, targets: Sequence[Int64 | slice], parts: Sequence[dict[Path, Array]], fill: Fill, n: int
+) -> Array:
+    """Return one field of a batch: `fill` where a trajectory lacks it, and at the ends of shorter rows."""
     found = [(target, part[column.path]) for target, part in zip(targets, parts, strict=True) if column.path in part]
     shapes = [array.shape[1:] for _, array in found] or [column.shape]
     shape = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
@@ -166,7 +168,7 @@ def _filled(column: Column, targets: Sequence[Int64], parts: Sequence[dict[Path,
 
 
 def _metadata_rows(ids: Int64, envs: Int64, known: Mapping[int, Info]) -> dict[Path, list[Any]]:
-    """For each row what its trajectory has once; of a list with a text for each environment, its own."""
+    """List for each row the fields that its trajectory has once; of a text for each environment, its own."""
     found = {id_: dict(paths(info["metadata"])) for id_, info in known.items()}
     rows: dict[Path, list[Any]] = {path: [] for once in found.values() for path in once}
     for id_, env in zip(ids.tolist(), envs.tolist(), strict=True):

@@ -13,7 +13,7 @@ from .._base.types import Int64
 from .._disk.json_files import damaged
 
 
-class Draws:
+class DrawGenerator:
     """Uniform integers, one call of the generator a draw, and its state as text.
 
     Args:
@@ -31,8 +31,8 @@ class Draws:
         self.seed = _seed_of(generator) if seed is None else seed
 
     @classmethod
-    def torch(cls, seed: int, state: str | None = None) -> Draws:
-        """Draws by `torch.randint` with a generator of its own, as in RLinf; they continue from `state`, if given.
+    def torch(cls, seed: int, state: str | None = None) -> DrawGenerator:
+        """Return a generator that draws by `torch.randint`, as in RLinf; it continues from `state`, if given.
 
         Raises:
             MissingExtra: PyTorch is not installed.
@@ -49,7 +49,7 @@ class Draws:
         return cls(generator, seed, drawn=state is not None)
 
     def integers(self, below: int, n: int) -> Int64:
-        """`n` integers in `[0, below)`."""
+        """Draw `n` integers in `[0, below)`."""
         self._drawn = True
         if isinstance(self.generator, np.random.Generator):
             return self.generator.integers(0, below, n)
@@ -59,15 +59,15 @@ class Draws:
         return drawn
 
     def state(self) -> str:
-        """The generator's state as JSON, with the seed and whether anything has been drawn."""
+        """Return the generator's state as JSON, with the seed, and a flag that is set once anything was drawn."""
         numpys = isinstance(self.generator, np.random.Generator)
         state = state_of(self.generator) if numpys else bytes(self.generator.get_state().tolist()).hex()
         facts = {"kind": "numpy" if numpys else "torch", "seed": self.seed, "drawn": self._drawn}
         return json.dumps({**facts, "state": state})
 
 
-def restored(text: str, path: str) -> Draws:
-    """Draws that continue from a saved state, which was read from `path`.
+def restored(text: str, path: str) -> DrawGenerator:
+    """Return a generator that continues from a saved state, which was read from `path`.
 
     Raises:
         CorruptionError: The text is not a valid state.
@@ -78,8 +78,8 @@ def restored(text: str, path: str) -> Draws:
         if type(seed) is not int or not -(2**63) <= seed < 2**64:
             raise ValueError(f"invalid seed {seed!r}"[:60])
         if saved["kind"] == "torch":
-            return Draws.torch(seed, saved["state"])
-        return Draws(generator_of(saved["state"]), seed, drawn=True)
+            return DrawGenerator.torch(seed, saved["state"])
+        return DrawGenerator(generator_of(saved["state"]), seed, drawn=True)
 
 
 def _seed_of(rng: np.random.Generator) -> int:

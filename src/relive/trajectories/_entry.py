@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from .._disk import safetensors
-from ._layout import Layout, names_of
+from ._layout import FieldLayout, names_of
 from ._metadata import Metadata, to_json
-from ._plan import Plan, plan_of
+from ._plan import FilePlan, plan_of
 
 FORMATS = ("relive.trajectory.1", "relive.trajectory.2")  # the second: with compressed fields
 MOST_WEIGHTS = 40  # bytes of a `model_weights_id`
@@ -19,7 +19,7 @@ _MOST_INT = 2**31 - 1
 
 
 class Fact(NamedTuple):
-    """How one fact of an entry is kept.
+    """The limits and the storage of one fact of an entry.
 
     Attributes:
         column: Its column of the index.
@@ -66,7 +66,7 @@ class Entry(NamedTuple):
     id: Annotated[int, Fact("id", "i8", 0, MOST_ID - 1)]
     length: Annotated[int, Fact("length", "i4", 1, _MOST_INT)]
     width: Annotated[int, Fact("width", "i4", 1, _MOST_INT)]
-    layout: Annotated[Layout, Fact("layout", "i4", 0, 2**62)]
+    layout: Annotated[FieldLayout, Fact("layout", "i4", 0, 2**62)]
     start: Annotated[int, Fact("start", "i4", 1, _MOST_INT)]
     bytes: Annotated[int, Fact("bytes", "i8", 1, 2**62)]
     checksum: Annotated[int, Fact("checksum", "u4", 0, 2**32 - 1)]
@@ -74,7 +74,7 @@ class Entry(NamedTuple):
     model_weights_id: Annotated[str, Fact("weights", f"S{MOST_WEIGHTS}", 0, MOST_WEIGHTS)]
 
     @property
-    def plan(self) -> Plan[int]:
+    def plan(self) -> FilePlan[int]:
         """The offsets in its file."""
         return plan_of(self.layout, self.length, self.width)
 
@@ -91,7 +91,7 @@ IN_HEADER = "max_episode_length", "model_weights_id"  # as text
 
 
 def header_of(entry: Entry, metadata: Metadata, packed: int = 0) -> bytes:
-    """The header of a trajectory's file with so many bytes of frames, and with the fields that it has once."""
+    """Lay out the header of a trajectory's file with so many bytes of frames, and with the fields that it has once."""
     layout, plan = entry.layout, entry.plan
     facts = {"format": FORMATS[bool(layout.compressed)], **{name: str(getattr(entry, name)) for name in IN_HEADER}}
     facts["shared"] = json.dumps(names_of(layout.shared))
@@ -106,11 +106,11 @@ def header_of(entry: Entry, metadata: Metadata, packed: int = 0) -> bytes:
 
 
 def file_name(id_: int) -> str:
-    """The name of a trajectory's file. It is made from the id, never read from a file."""
+    """Return the name of a trajectory's file. It is made from the id, never read from a file."""
     return f"trajectory_{id_:012d}.safetensors"
 
 
 def id_of(name: str) -> int | None:
-    """The id in a trajectory file's name, None for any other name."""
+    """Return the id in a trajectory file's name, None for any other name."""
     found = re.fullmatch(r"trajectory_(\d{12,})\.safetensors", name)
     return int(found[1]) if found else None

@@ -17,7 +17,7 @@ from .._base.forks import importing
 from .._base.types import Array, Bytes, Int64
 from .._ring import kernels
 from ._entry import Entry
-from ._layout import Layout
+from ._layout import FieldLayout
 from ._plan import most_of_frame
 
 AT_ONCE = 1 << 20  # bytes of rows that one call takes: with more, their memory comes from the system each time
@@ -26,7 +26,7 @@ _LEVEL = -1  # the others take longer; of images they make hardly smaller frames
 
 
 def package(at: str) -> Any:
-    """The package that compresses.
+    """Import the package that compresses.
 
     Raises:
         MissingExtra: It is not installed.
@@ -37,11 +37,11 @@ def package(at: str) -> Any:
 
 
 def rows_at_once(width: int) -> int:
-    """How many rows of so many bytes are taken together."""
+    """Return the number of rows of so many bytes that are taken together."""
     return max(1, AT_ONCE // width)
 
 
-def compressed(layout: Layout, arrays: Iterable[Array], rows: int) -> tuple[Int64, list[bytes], Array]:
+def compressed(layout: FieldLayout, arrays: Iterable[Array], rows: int) -> tuple[Int64, list[bytes], Array]:
     """Compress fields row by row.
 
     Args:
@@ -72,7 +72,7 @@ def compressed(layout: Layout, arrays: Iterable[Array], rows: int) -> tuple[Int6
 
 
 def exact(entry: Entry, begins: Int64) -> bool:
-    """Whether rows that a field does not have take no bytes."""
+    """Return whether rows that a field does not have take no bytes."""
     layout, plan = entry.layout, entry.plan
     sizes = np.diff(begins).reshape(plan.rows, -1)
     steps = dict(zip(layout.stored, plan.steps, strict=True))
@@ -135,6 +135,6 @@ def _decompress(frames: Bytes, begins: Int64, sizes: Int64, out: Array, targets:
 
 
 def _segments(zstd: Any, data: Bytes, begins: Array, sizes: Array) -> Any:
-    """Parts of an array of bytes, as the package takes them."""
+    """Return parts of an array of bytes, as the package takes them."""
     table = np.stack([begins, sizes], axis=1).astype(np.uint64)
     return zstd.BufferWithSegments(data.reshape(-1).data, table.reshape(-1).data.cast("B"))

@@ -9,8 +9,8 @@ import numpy as np
 
 from .._base.types import Array, Bool, Int64
 from ._entry import FACTS, Entry, file_name
-from ._layout import Layout
-from ._plan import Plan
+from ._layout import FieldLayout
+from ._plan import FilePlan
 
 # `filed`: whether the trajectory has a file, or is only in memory.
 RECORD = np.dtype([*((name, fact.dtype) for name, fact in FACTS.items()), ("filed", "?")])
@@ -24,12 +24,12 @@ class Table:
         layouts: What the records' layouts refer to; it only ever grows.
     """
 
-    def __init__(self, records: Array, layouts: list[Layout]) -> None:
+    def __init__(self, records: Array, layouts: list[FieldLayout]) -> None:
         self.records, self.layouts = records, layouts
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Table:
-        """A table of the given entries."""
+        """Return a table of the given entries."""
         table = cls(np.zeros(0, RECORD), [])
         table.records = np.array([table.record(entry, filed=True) for entry in entries], RECORD)
         return table
@@ -48,24 +48,24 @@ class Table:
             yield Entry(**known)
 
     def take(self, positions: Any) -> Table:
-        """The entries at these positions, copied."""
+        """Copy the entries at these positions."""
         records = self.records[positions]
         return Table(records.copy() if isinstance(positions, slice) else records, self.layouts)
 
     def share(self, rank: int, world: int) -> Table:
-        """A rank's contiguous share; the first ranks may have one trajectory more."""
+        """Return a rank's contiguous share; the first ranks may have one trajectory more."""
         each, rest = divmod(len(self), world)
         first = rank * each + min(rank, rest)
         return self.take(slice(first, first + each + (rank < rest)))
 
     def record(self, entry: Entry, *, filed: bool) -> tuple[Any, ...]:
-        """An entry as a record of this table."""
+        """Return an entry as a record of this table."""
         weights = entry.model_weights_id.encode()
         known = entry._asdict() | {"layout": self.number(entry.layout), "model_weights_id": weights}
         return (*known.values(), filed)
 
-    def number(self, layout: Layout) -> int:
-        """The position of a layout in `layouts`, to which it is added if it is new."""
+    def number(self, layout: FieldLayout) -> int:
+        """Return the position of a layout in `layouts`, to which it is added if it is new."""
         if layout not in self.layouts:
             self.layouts.append(layout)
         return self.layouts.index(layout)
@@ -95,17 +95,17 @@ class Table:
         for number, layout in enumerate(self.layouts):
             if layout.compressed:
                 here = self.records["layout"] == number
-                plan = Plan(layout, *(self.records[name][here].astype(np.int64) for name in ("length", "width")))
+                plan = FilePlan(layout, *(self.records[name][here].astype(np.int64) for name in ("length", "width")))
                 sizes[here] = plan.nbytes + plan.most
         return sizes
 
     def intact(self, sizes: Mapping[str, int]) -> Bool:
-        """Which trajectories have a file of the size that they should have."""
+        """Return a mask of the trajectories whose file has the size that it should have."""
         found: Bool = np.array([sizes.get(file_name(id_), -1) for id_ in self.ids], np.int64) == self.records["bytes"]
         return found
 
 
-class Index(Table):
+class TrajectoryIndex(Table):
     """Trajectories in the order in which they were added; the oldest are removed first."""
 
     def __init__(self) -> None:
@@ -171,12 +171,12 @@ class Index(Table):
         self.records = self._all[first:last]
 
     def excess(self, most_bytes: int) -> int:
-        """How many of the oldest to remove for the others to have at most so many bytes; the newest one stays."""
+        """Count the oldest to remove for the others to have at most so many bytes; the newest one stays."""
         before = self._before[1, self._first : max(self._last - 1, self._first)]
         return int(np.searchsorted(before, self._before[1, self._last] - most_bytes))
 
     def window(self, count: int) -> tuple[int, int, int, int, int]:
-        """The window of the newest `count` (0: all): its first position, samples before it; samples, bytes in it.
+        """Return the window of the newest `count` (0: all): first position, samples before it; samples, bytes in it.
 
         The last number are its bytes in memory.
         """
@@ -185,13 +185,13 @@ class Index(Table):
         return first - self._first, before[0], *(end - begin for begin, end in zip(before, after, strict=True))
 
     def locate(self, samples: Int64, first: int) -> tuple[Int64, Int64]:
-        """For each sample, the position of its trajectory (`first` or later) and its row in that trajectory."""
+        """Return for each sample the position of its trajectory (`first` or later), and its row in that trajectory."""
         ends = self._before[0, self._first + first + 1 : self._last + 1]
         positions = first + np.searchsorted(ends, samples, side="right")
         return positions, samples - self._before[0, self._first + positions]
 
     def find(self, id_: int) -> int | None:
-        """The position of a trajectory, None if its id is unknown. Ids are mostly consecutive: then no search."""
+        """Find the position of a trajectory, None if its id is unknown. Ids are mostly consecutive: then no search."""
         records = self.records
         position = len(records) - 1 - (int(records["id"][-1]) - id_) if len(records) else -1
         if 0 <= position < len(records) and records["id"][position] == id_:

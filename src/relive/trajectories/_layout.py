@@ -32,26 +32,26 @@ _NARROW = 32  # the part of a row that fields may take and be kept in memory, wi
 
 
 @dataclass(frozen=True)
-class Column:
+class FieldColumn:
     """One field: its path, and dtype and shape of one row."""
 
     path: Path
     dtype: str
     shape: tuple[int, ...]
 
-    @property
+    @cached_property
     def stored(self) -> np.dtype[Any]:
         """The dtype of its arrays: of raw bits for numbers that NumPy lacks."""
         return narrow.stored(self.dtype)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of one row."""
         return math.prod(self.shape) * self.stored.itemsize
 
 
 @dataclass(frozen=True)
-class Layout:
+class FieldLayout:
     """The fields of a trajectory.
 
     Attributes:
@@ -60,31 +60,31 @@ class Layout:
         compressed: Those stored fields whose rows are compressed in files.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[FieldColumn, ...]
     shared: frozenset[Path]
     compressed: frozenset[Path] = frozenset()
 
     def source(self, path: Path) -> tuple[Path, int]:
-        """The stored field that has the rows of `path`, and by how many steps they are shifted there."""
+        """Return the stored field that has the rows of `path`, and the steps by which they are shifted there."""
         return (("curr_obs", *path[1:]), 1) if path in self.shared else (path, 0)
 
     def steps(self, path: Path, length: N) -> N:
-        """Stored steps of a field, in a trajectory of `length` steps."""
+        """Count the stored steps of a field, in a trajectory of `length` steps."""
         return length + (("next_obs", *path[1:]) in self.shared and path[0] == "curr_obs")
 
     @cached_property
-    def stored(self) -> tuple[Column, ...]:
+    def stored(self) -> tuple[FieldColumn, ...]:
         """The columns that are written, in file order: the widest dtypes first, so that all are aligned."""
         kept = [column for column in self.columns if column.path not in self.shared]
         return tuple(sorted(kept, key=lambda c: (-c.stored.itemsize, c.path)))
 
     @cached_property
-    def packed(self) -> tuple[Column, ...]:
+    def packed(self) -> tuple[FieldColumn, ...]:
         """The columns that are compressed, in the order of `stored`."""
         return tuple(column for column in self.stored if column.path in self.compressed)
 
-    def compressing(self, compress: bool = True) -> Layout:
-        """With the fields compressed for which this pays, numbers of one byte in rows of at least 1 KiB; or none."""
+    def compressing(self, compress: bool = True) -> FieldLayout:
+        """Compress the fields for which this pays, numbers of one byte in rows of at least 1 KiB; or none."""
         chosen = (c.path for c in self.stored if c.dtype in _COMPRESSIBLE and c.nbytes >= LEAST_COMPRESSED)
         return replace(self, compressed=frozenset(chosen if compress else ()))
 
@@ -110,25 +110,25 @@ class Layout:
 
 
 def axes_fit(shape: Any) -> bool:
-    """Whether these are sizes of axes."""
+    """Return whether these are sizes of axes."""
     return all(type(axis) is int and 0 < axis < 2**40 for axis in shape)
 
 
 def names_of(paths: frozenset[Path]) -> list[str]:
-    """Paths as text, in order."""
+    """Return paths as text, in order."""
     return sorted("/".join(path) for path in paths)
 
 
 @lru_cache(maxsize=256)
-def columns_json(layout: Layout) -> str:
-    """A layout as text, for the index."""
+def columns_json(layout: FieldLayout) -> str:
+    """Return a layout as text, for the index."""
     columns = [["/".join(c.path), c.dtype, list(c.shape)] for c in layout.columns]
     more = {"compressed": names_of(layout.compressed)} if layout.compressed else {}
     return json.dumps({"columns": columns, "shared": names_of(layout.shared), **more})
 
 
-def layout_from(text: str) -> Layout:
-    """The layout in a text that `columns_json` wrote.
+def layout_from(text: str) -> FieldLayout:
+    """Parse a text that `columns_json` wrote.
 
     Raises:
         ValueError: The text is anything else.
@@ -139,18 +139,18 @@ def layout_from(text: str) -> Layout:
         for name, dtype, shape in layout["columns"]:
             if dtype not in DTYPES or not axes_fit(shape):
                 raise ValueError(f"invalid dtype or shape: {dtype} {shape}")
-            columns.append(Column(tuple(str(name).split("/")), dtype, tuple(shape)))
+            columns.append(FieldColumn(tuple(str(name).split("/")), dtype, tuple(shape)))
         shared, compressed = (
             frozenset(tuple(str(name).split("/")) for name in names)
             for names in (layout["shared"], layout.get("compressed", ()))
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from None
-    return sound(Layout(tuple(columns), shared, compressed))
+    return sound(FieldLayout(tuple(columns), shared, compressed))
 
 
-def sound(layout: Layout) -> Layout:
-    """The layout itself, if it is valid.
+def sound(layout: FieldLayout) -> FieldLayout:
+    """Return the layout itself, if it is valid.
 
     Raises:
         ValueError: It has no fields, bad names, a field inside another, a shared field without a matching one, or a
@@ -174,13 +174,19 @@ def sound(layout: Layout) -> Layout:
     return layout
 
 
-def columns_of(trajectory: Trajectory) -> tuple[Column, ...]:
-    """The fields of a trajectory, ordered by path."""
-    return tuple(Column(path, narrow.name_of(a.dtype), a.shape[2:]) for path, a in sorted(trajectory.arrays.items()))
+def columns_of(trajectory: Trajectory) -> tuple[FieldColumn, ...]:
+    """Return the fields of a trajectory, ordered by path."""
+    return tuple(
+        FieldColumn(path, narrow.name_of(a.dtype), a.shape[2:]) for path, a in sorted(trajectory.arrays.items())
+    )
 
 
 def check_alike(
-    expected: Sequence[Column] | None, got: Sequence[Column], at: str, remedy: str | None = None, fill: Fill = None
+    expected: Sequence[FieldColumn] | None,
+    got: Sequence[FieldColumn],
+    at: str,
+    remedy: str | None = None,
+    fill: Fill = None,
 ) -> None:
     """Refuse fields that differ from the expected ones, if any are; `at` stands before the field's path.
 
@@ -202,15 +208,15 @@ def check_alike(
             raise SchemaError(message(_described(one), _described(other), f"{at}.{name}", remedy))
 
 
-def joined(before: Sequence[Column] | None, more: Sequence[Column]) -> Sequence[Column]:
-    """The fields of both; what both have is taken from `before`."""
+def joined(before: Sequence[FieldColumn] | None, more: Sequence[FieldColumn]) -> Sequence[FieldColumn]:
+    """Join the fields of both; one that both have is that of `before`."""
     if before is None or before == more:
         return more
     both = {column.path: column for column in (*more, *before)}
     return tuple(both[path] for path in sorted(both))
 
 
-def _described(column: Column | None) -> str:
+def _described(column: FieldColumn | None) -> str:
     if column is None:
         return "no such field"
     return f"`{column.dtype}` of shape `({', '.join(['T', 'B', *map(str, column.shape)])})`"

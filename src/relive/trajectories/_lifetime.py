@@ -7,7 +7,7 @@ import threading
 
 from ..errors import ArgumentError, ReliveError, StorageError, event, message
 from ._store import Store
-from ._writer import CLOSING, Writer
+from ._writer import CLOSING, DirectoryWriter
 
 _NAME = "TrajectoryReplayBuffer"
 
@@ -23,7 +23,7 @@ class Lifetime:
         closed: Whether it is closed, or about to be.
     """
 
-    def __init__(self, store: Store, writer: Writer | None) -> None:
+    def __init__(self, store: Store, writer: DirectoryWriter | None) -> None:
         self._store, self._writer, self._process = store, writer, os.getpid()
         self.closed, self._ended, self._closing = False, False, threading.Lock()
 

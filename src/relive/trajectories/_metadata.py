@@ -19,7 +19,7 @@ _KINDS = "biuf"
 
 
 def checked(value: Any, at: str) -> Any:
-    """A copy of a value: text, a number, an array of up to one axis, or a list of such.
+    """Copy a value: text, a number, an array of up to one axis, or a list of such.
 
     Raises:
         SchemaError: It is anything else, or too large.
@@ -48,7 +48,7 @@ def _checked(value: Any, at: str, depth: int, left: list[int]) -> Any:
 
 
 def to_json(metadata: Metadata) -> str:
-    """Values by path as text.
+    """Return values by path as text.
 
     Raises:
         SchemaError: They are too large.
@@ -67,7 +67,7 @@ def _array_json(array: Any) -> Any:
 
 
 def from_json(text: str) -> Metadata:
-    """The values in a text that `to_json` wrote.
+    """Parse a text that `to_json` wrote.
 
     Raises:
         ValueError: The text is anything else.

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from .._base.types import Int64
 from .._disk import safetensors
-from ._layout import Layout
+from ._layout import FieldLayout
 
 N = TypeVar("N", int, Int64)
 
@@ -29,12 +29,12 @@ _ZSTD_BLOCK = 1 << 17  # bytes that a part of a frame holds at most
 
 
 def most_of_frame(width: int) -> int:
-    """Bytes that a frame of a row of so many bytes takes at most."""
+    """Return the most bytes that a frame of a row of so many bytes takes."""
     return width + width // 128 + 64
 
 
-class Plan(Generic[N]):
-    """Where everything is in a file, which follows from layout, length and width; or in many files, given arrays.
+class FilePlan(Generic[N]):
+    """The offsets in a file, which follow from layout, length and width; or in many files, given arrays.
 
     Attributes:
         steps: Of each stored field.
@@ -48,8 +48,8 @@ class Plan(Generic[N]):
         most: Bytes that the frames take at most; a little more than what is in them.
     """
 
-    def __init__(self, layout: Layout, length: N, width: N) -> None:
-        self.layout: Layout = layout
+    def __init__(self, layout: FieldLayout, length: N, width: N) -> None:
+        self.layout: FieldLayout = layout
         self.length: N = length
         self.width: N = width
         self.steps: list[N] = [layout.steps(column.path, length) for column in layout.stored]
@@ -73,12 +73,12 @@ class Plan(Generic[N]):
         self.nbytes: N = self.frames + 4
 
     def fits(self, nbytes: N) -> Any:
-        """Whether a file can have so many bytes behind its header."""
+        """Return whether so many bytes can follow the header of a file."""
         frames = nbytes - self.nbytes
         return (frames >= self.least) & (frames <= self.most) & (frames % 4 == 0)
 
     def tensors(self, packed: int) -> dict[str, dict[str, Any]]:
-        """What the header says of each tensor, by name; of one file with so many bytes of frames."""
+        """Return the header's facts of each tensor, by name; of one file with so many bytes of frames."""
         tensors: dict[str, dict[str, Any]] = {}
         padding, table, frames = int(self.padding), int(self.table), int(self.frames)
         if self.begins:
@@ -98,6 +98,6 @@ class Plan(Generic[N]):
 
 
 @lru_cache(maxsize=256)
-def plan_of(layout: Layout, length: int, width: int) -> Plan[int]:
-    """The plan of a layout and size, from a cache."""
-    return Plan(layout, length, width)
+def plan_of(layout: FieldLayout, length: int, width: int) -> FilePlan[int]:
+    """Return the plan of a layout and size, from a cache."""
+    return FilePlan(layout, length, width)

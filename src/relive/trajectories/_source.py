@@ -22,12 +22,12 @@ from .._ring import kernels
 from .._ring.plans import RowsRead
 from ..errors import CorruptionError, StorageError, event, message
 from . import _frames, _open_files
-from ._block import Block, memory_of, read_header
+from ._block import TrajectoryBlock, memory_of, read_header
 from ._entry import Entry, file_name
 from ._index import Table
-from ._layout import Layout
+from ._layout import FieldLayout
 from ._metadata import Metadata
-from ._plan import Plan
+from ._plan import FilePlan
 
 _NUMBERS = itertools.count()
 _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory
@@ -37,7 +37,7 @@ _NOTHING_READ = RowsRead(-1, np.empty(0, np.uint32))
 _SUMS, _BEGINS = (), ("",)  # paths of no field: the table of checksums, and where frames begin
 
 
-class Rows(NamedTuple):
+class WantedRows(NamedTuple):
     """Rows of trajectories, and their positions in the batch.
 
     Attributes:
@@ -52,31 +52,31 @@ class Rows(NamedTuple):
     rows: Int64
     targets: Int64
 
-    def of(self, chosen: Int64) -> Rows:
-        """The rows of these trajectories of the table."""
+    def of(self, chosen: Int64) -> WantedRows:
+        """Return the rows of these trajectories of the table."""
         if len(chosen) == len(self.table):
             return self
         place = np.full(len(self.table), -1)
         place[chosen] = np.arange(len(chosen))
         which = place[self.which]
         here = which >= 0
-        return Rows(self.table.take(chosen), which[here], self.rows[here], self.targets[here])
+        return WantedRows(self.table.take(chosen), which[here], self.rows[here], self.targets[here])
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> FieldLayout:
         """The fields of the trajectories, where they have the same."""
-        layout: Layout = self.table.layouts[self.table.records["layout"][0]]
+        layout: FieldLayout = self.table.layouts[self.table.records["layout"][0]]
         return layout
 
     def shifted(self, steps: int) -> Int64:
-        """The rows so many steps further down."""
+        """Return the rows so many steps further down."""
         if not steps:
             return self.rows
         further: Int64 = self.rows + steps * self.table.records["width"][self.which]
         return further
 
 
-class Held:
+class HeldRows:
     """Arrays of trajectories in memory, from which rows are copied into a batch.
 
     Args:
@@ -88,7 +88,7 @@ class Held:
         missing: Positions in `wanted` of rows whose trajectory is not in memory.
     """
 
-    def __init__(self, wanted: Rows, arrays: Sequence[Mapping[Path, Array] | None], count: int) -> None:
+    def __init__(self, wanted: WantedRows, arrays: Sequence[Mapping[Path, Array] | None], count: int) -> None:
         self._wanted, self._arrays = wanted, [each for each in arrays if each]
         numbers = np.full(len(arrays), -1)
         numbers[[bool(each) for each in arrays]] = np.arange(len(self._arrays))
@@ -113,15 +113,15 @@ class Source(Protocol):
 
     folder: Folder
 
-    def block(self, entry: Entry) -> Block:
+    def block(self, entry: Entry) -> TrajectoryBlock:
         """Read a whole trajectory."""
         ...
 
     def metadata(self, entry: Entry) -> Metadata:
-        """The fields that a trajectory has once."""
+        """Read the fields that a trajectory has once."""
         ...
 
-    def read(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
+    def read(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
         """Read single rows of trajectories with the same fields: each row of those in `outs` goes to its target there.
 
         Raises:
@@ -145,10 +145,10 @@ class SafetensorsSource:
     def __init__(self, folder: Folder, arena: Arena | None = None) -> None:
         self.folder, self._arena, self._number = folder, arena or Arena(), next(_NUMBERS)
         self._kernels: Any = kernels.active()
-        self._checked: list[Layout] = []
+        self._checked: list[FieldLayout] = []
         weakref.finalize(self, _open_files.forget_all, self._number).atexit = False
 
-    def block(self, entry: Entry) -> Block:
+    def block(self, entry: Entry) -> TrajectoryBlock:
         """Read a whole trajectory; its header is compared with the entry, and every row with its checksum."""
         name = file_name(entry.id)
         at = f"{self.folder.path}/{name}"
@@ -173,7 +173,7 @@ class SafetensorsSource:
                 _unpack(fd, found, begins, table, arrays, at)
         checksum = zlib.crc32(table.data, found.checksum)
         found = found._replace(checksum=checksum)
-        block = Block(found, arrays, header.metadata)
+        block = TrajectoryBlock(found, arrays, header.metadata)
         bad = np.argwhere(block.checksums(table) != table)
         if len(bad) or padding.any() or checksum != mark[0]:
             where = f"Row {bad[0][0]} of `{'.'.join(stored[bad[0][1]].path)}`" if len(bad) else "The header"
@@ -183,7 +183,7 @@ class SafetensorsSource:
         return block
 
     def metadata(self, entry: Entry) -> Metadata:
-        """The fields that a trajectory has once."""
+        """Read the fields that a trajectory has once."""
         name = file_name(entry.id)
         with self.folder.reading(name) as file:
             return read_header(file, f"{self.folder.path}/{name}").metadata
@@ -200,7 +200,7 @@ class SafetensorsSource:
         self.forget()
         self.folder.close()
 
-    def read(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
+    def read(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
         """Read single rows of many trajectories, of a bounded number at once.
 
         Raises:
@@ -211,7 +211,7 @@ class SafetensorsSource:
         for first in range(0, count, most):
             self._read_some(wanted.of(np.arange(first, min(first + most, count))), outs)
 
-    def _read_some(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
+    def _read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
         """Read from files all of which are open meanwhile."""
         known = wanted.table.known
         files: list[_open_files.OpenFile] = []
@@ -280,7 +280,7 @@ class SafetensorsSource:
                 left -= nbytes
 
     def _narrow(self, fd: int, entry: Entry, numbers: Sequence[int]) -> dict[Path, Array]:
-        """Stored fields of an open file by path, with its checksums; nothing if a row does not match its own."""
+        """Read stored fields of an open file by path, with its checksums; none if a row does not match its own."""
         plan, stored = entry.plan, entry.layout.stored
         sums: Any = np.empty((plan.rows, len(stored)), np.uint32)
         sound = read_into(fd, entry.start + plan.table, [sums.reshape(-1).view(np.uint8).data])
@@ -300,7 +300,7 @@ class SafetensorsSource:
     def _at(self, table: Table, k: int) -> str:
         return f"{self.folder.path}/{file_name(int(table.records['id'][k]))}"
 
-    def _check_layout(self, table: Table, layout: Layout, file: int) -> None:
+    def _check_layout(self, table: Table, layout: FieldLayout, file: int) -> None:
         """Compare a layout with a file's header, once: the index has no checksums for field names."""
         if not any(layout is known for known in self._checked):
             at = self._at(table, 0)
@@ -319,57 +319,85 @@ class SafetensorsSource:
             k = int(new[other[0]])
             raise CorruptionError(event(_mismatch(table[k], int(marks[other[0], 0])), self._at(table, k)))
 
-    def _fill(self, wanted: Rows, files: list[_open_files.OpenFile], new: Int64, outs: Mapping[Path, Array]) -> None:
-        """Read rows of open files: one call reads all rows of a field, whatever the files' lengths."""
-        table, which, rows, targets = wanted
-        layout, count, every = wanted.layout, len(next(iter(outs.values()))), np.arange(len(rows))
-        start, length, width = (table.records[name].astype(np.int64) for name in ("start", "length", "width"))
-        plan, handles = Plan(layout, length, width), np.array([file.fd for file in files], np.int64)
-        self._check_layout(table, layout, files[0].fd)
-        self._check_marks(table, handles, table.records["bytes"] - 4, new)
-        held = Held(wanted, [file.narrow for file in files], count)
-
-        def take(path: Path, begins: Int64, nbytes: int, shift: int, out: Array) -> tuple[Int64, RowsRead]:
-            """Copy and read the rows of a field; which were read, and how that went."""
-            read = held.missing if held.take(path, shift, out) else every
-            if not len(read):
-                return read, _NOTHING_READ
-            at = (start + begins)[which[read]] + wanted.shifted(shift)[read] * nbytes
-            return read, self._kernels.read_rows(handles[which[read]], at, targets[read], out)
-
-        def check(path: Path, read: Int64, failed: int, bad: Array) -> None:
-            """Refuse rows of a field: the first that could not be read, or those that are bad."""
-            if failed >= 0 or bad.any():
-                first = int(read[failed if failed >= 0 else np.argmax(bad)])
-                what = f"Row {int(rows[first])} of `{'.'.join(path)}` does not match its checksum"
-                raise CorruptionError(event(what, self._at(table, int(which[first]))))
-
+    def _fill(
+        self, wanted: WantedRows, files: list[_open_files.OpenFile], new: Int64, outs: Mapping[Path, Array]
+    ) -> None:
+        """Read rows of open files, field by field, and compare them with their checksums."""
+        layout, rows = wanted.layout, _FileRows(wanted, files, len(next(iter(outs.values()))))
+        self._check_layout(wanted.table, layout, files[0].fd)
+        self._check_marks(wanted.table, rows.files, wanted.table.records["bytes"] - 4, new)
         slots = {column.path: k for k, column in enumerate(layout.stored)}
         packed = {column.path: k for k, column in enumerate(layout.packed)}
-        # One table row has the checksums of all fields; those of a shared field are one step further down.
-        expected, places = {}, {}
-        for shift in (0, 1) if layout.shared else (0,):
-            expected[shift] = np.zeros((count, len(slots)), np.uint32)
-            take(_SUMS, plan.table, 4 * len(slots), shift, expected[shift])
-            if packed:  # a row of the file has where its frames begin, and the next row goes on
-                places[shift] = np.zeros((count, len(packed) + 1), np.int64)
-                take(_BEGINS, 0 * start, 8 * len(packed), shift, places[shift])
+        tables = [rows.tables(shift) for shift in ((0, 1) if layout.shared else (0,))]
         for path, out in outs.items():
             stored, shift = layout.source(path)
-            k = slots[stored]
+            sums, begins = tables[shift]
+            k, targets = slots[stored], wanted.targets
             if stored in packed:
-                first = (start + plan.frames)[which], (table.records["bytes"] - plan.nbytes - start)[which]
-                between = places[shift][:, packed[stored] :][targets, :2]
-                sums = expected[shift][targets, k]
-                check(path, every, _frames.read(handles[which], *first, between, sums, out, targets), np.empty(0))
-                continue
-            read, (failed, sums) = take(stored, plan.starts[k], layout.stored[k].nbytes, shift, out)
-            if len(read):
-                check(path, read, failed, sums != expected[shift][targets[read], k])
+                bad = rows.unpack(begins[targets, packed[stored] :][:, :2], sums[targets, k], out)
+            else:
+                read, (failed, found) = rows.take(stored, rows.plan.starts[k], layout.stored[k].nbytes, shift, out)
+                if not len(read):
+                    continue
+                wrong = found != sums[targets[read], k]
+                at = failed if failed >= 0 else int(wrong.argmax())
+                bad = int(read[at]) if failed >= 0 or wrong[at] else -1
+            if bad >= 0:
+                what = f"Row {int(wanted.rows[bad])} of `{'.'.join(path)}` does not match its checksum"
+                raise CorruptionError(event(what, self._at(wanted.table, int(wanted.which[bad]))))
+
+
+class _FileRows:
+    """Rows of open files: one call reads all rows of a field, whatever the files' lengths.
+
+    Args:
+        wanted: The rows.
+        files: The files of the trajectories.
+        count: Rows of the batch.
+
+    Attributes:
+        files: Their descriptors.
+        plan: The offsets in all of them.
+    """
+
+    def __init__(self, wanted: WantedRows, files: Sequence[_open_files.OpenFile], count: int) -> None:
+        records = wanted.table.records
+        self._start, length, width = (records[name].astype(np.int64) for name in ("start", "length", "width"))
+        self.files, self.plan = np.array([file.fd for file in files], np.int64), FilePlan(wanted.layout, length, width)
+        self._wanted, self._count, self._every = wanted, count, np.arange(len(wanted.rows))
+        self._held = HeldRows(wanted, [file.narrow for file in files], count)
+
+    def take(self, path: Path, begins: Int64, nbytes: int, shift: int, out: Array) -> tuple[Int64, RowsRead]:
+        """Copy and read the rows of a field; returns the positions of those that were read, and their checksums."""
+        read = self._held.missing if self._held.take(path, shift, out) else self._every
+        if not len(read):
+            return read, _NOTHING_READ
+        which = self._wanted.which[read]
+        at = (self._start + begins)[which] + self._wanted.shifted(shift)[read] * nbytes
+        return read, kernels.active().read_rows(self.files[which], at, self._wanted.targets[read], out)
+
+    def tables(self, shift: int) -> tuple[Array, Int64]:
+        """Read the checksums of all fields, and the places where frames begin and end, for each row of the batch.
+
+        One row of the table has the checksums of all fields; those of a shared field are one step further down.
+        """
+        layout = self._wanted.layout
+        sums, begins = np.zeros((self._count, len(layout.stored)), np.uint32), np.zeros((self._count, 0), np.int64)
+        self.take(_SUMS, self.plan.table, 4 * len(layout.stored), shift, sums)
+        if layout.packed:  # a row of the file has where its frames begin, and the next row goes on
+            begins = np.zeros((self._count, len(layout.packed) + 1), np.int64)
+            self.take(_BEGINS, 0 * self._start, 8 * len(layout.packed), shift, begins)
+        return sums, begins
+
+    def unpack(self, places: Int64, sums: Array, out: Array) -> int:
+        """Read and decompress the frames of a field; returns the first row that is not what was written, or -1."""
+        which, targets, ends = self._wanted.which, self._wanted.targets, self._wanted.table.records["bytes"]
+        first, last = self._start + self.plan.frames, ends - self.plan.nbytes - self._start
+        return _frames.read(self.files[which], first[which], last[which], places, sums, out, targets)
 
 
 def _rows_of(begins: Int64, fields: int) -> Int64:
-    """For each row where the frames of its fields begin, and where the last one ends, `[rows, fields + 1]`."""
+    """Return for each row the beginnings of its fields' frames, and the end of the last, `[rows, fields + 1]`."""
     return np.concatenate([begins[:-1].reshape(-1, fields), begins[fields::fields, None]], axis=1)
 
 
@@ -395,7 +423,7 @@ def _unpack(fd: int, entry: Entry, begins: Int64, table: Array, arrays: Mapping[
 
 
 def _mismatch(entry: Entry, checksum: int) -> str:
-    """What to say of a sound file with this checksum that is not the one in the index."""
+    """Describe a sound file with this checksum that is not the one in the index."""
     if checksum == entry.checksum:
         return f"`trajectory_{entry.id}` has other fields or another shape than its index entry"
     found = f"checksum {checksum:#010x}, expected {entry.checksum:#010x}"

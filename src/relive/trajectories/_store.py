@@ -15,12 +15,12 @@ from .._base.integers import distinct
 from .._base.memory import Arena
 from .._base.nests import Path
 from .._base.types import Array, Int64
-from ._block import Block, check_storable
+from ._block import TrajectoryBlock, check_storable
 from ._entry import Entry, file_name
-from ._index import Index, Table
-from ._layout import Column, Fill, Layout, check_alike, columns_of, joined
+from ._index import Table, TrajectoryIndex
+from ._layout import FieldColumn, FieldLayout, Fill, check_alike, columns_of, joined
 from ._metadata import Metadata
-from ._source import Held, Rows, Source
+from ._source import HeldRows, Source, WantedRows
 from .trajectory import Trajectory
 
 # Memory of written trajectories is reused for the next ones: fresh pages would cost more than the copy.
@@ -28,7 +28,7 @@ _SPARE = 256 << 20
 
 
 class Cache:
-    """Which trajectories on disk are in memory, too: first in, first out, bounded in number and in bytes."""
+    """The ids of trajectories on disk that are in memory, too: first in, first out, bounded in number and in bytes."""
 
     def __init__(self, size: int, nbytes: int) -> None:
         self.size, self.nbytes = size, nbytes
@@ -52,7 +52,7 @@ class Cache:
         self.used -= self.ids.pop(id_, 0)
 
     def fits(self, count: int, nbytes: int) -> bool:
-        """Whether so many trajectories of so many bytes in total fit at once."""
+        """Return whether so many trajectories of so many bytes in total fit at once."""
         return count <= self.size and nbytes <= self.nbytes
 
 
@@ -84,14 +84,14 @@ class Store:
         self._most, self._most_bytes, self.compress = most, most_bytes, compress
         self.lock = threading.RLock()
         self._loaded = threading.Condition(self.lock)
-        self.index, self.cache, self.arena = Index(), cache, Arena(keep=64, keep_bytes=_SPARE)
-        self.blocks: dict[int, Block] = {}
+        self.index, self.cache, self.arena = TrajectoryIndex(), cache, Arena(keep=64, keep_bytes=_SPARE)
+        self.blocks: dict[int, TrajectoryBlock] = {}
         self.source: Source | None = None
         self.owned = False
         self.counter = self.added = self.flushed = self.durable = 0
         # While a load exchanges files, no draw reads them; a load that fails there leaves the store half loaded.
         self.loading = self.half_loaded = False
-        self.columns: Sequence[Column] | None = None
+        self.columns: Sequence[FieldColumn] | None = None
         self.fill = fill
         self._alike: set[int] = set()  # layouts with these fields
         self.removals = 0
@@ -100,7 +100,7 @@ class Store:
 
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:
-        """The lock, once no load exchanges files."""
+        """Hold the lock, once no load exchanges files."""
         with self.lock:
             self._loaded.wait_for(lambda: not self.loading)
             yield
@@ -118,7 +118,7 @@ class Store:
                 self._loaded.notify_all()
 
     def removed_since(self, removals: int) -> bool:
-        """Whether trajectories were removed or replaced since `removals` was read, once no load goes on.
+        """Return whether trajectories were removed or replaced since `removals` was read, once no load goes on.
 
         What a call could not read then is no damage: it may be one of their files.
         """
@@ -154,7 +154,7 @@ class Store:
             check_storable(trajectory, at, fields=expected != columns)
             expected = joined(expected, columns)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: TrajectoryBlock) -> None:
         """Add a block, which has the next id."""
         entry = block.entry
         if self.owned:  # the size that its file will have, at most, counts, so that limits apply from the start
@@ -180,7 +180,7 @@ class Store:
             self.counter = 0
             self.enter(table)
 
-    def _expect(self, layout: Layout) -> None:
+    def _expect(self, layout: FieldLayout) -> None:
         if self.columns is None or self.fill is not None:
             self.columns = joined(self.columns, layout.columns)
 
@@ -208,7 +208,7 @@ class Store:
                 self.keep(self.blocks[entry.id])
         return [entry.id for entry, position in zip(entries, positions, strict=True) if position is None]
 
-    def keep(self, block: Block) -> None:
+    def keep(self, block: TrajectoryBlock) -> None:
         """Put a trajectory that has a file into the cache, unless it was removed meanwhile."""
         id_ = block.entry.id
         if self.index.find(id_) is not None:
@@ -256,11 +256,11 @@ class Store:
             self._alike.add(number)
 
     @contextlib.contextmanager
-    def saving(self) -> Iterator[Snapshot]:
-        """All trajectories as they are now; no file of them is deleted until the block is left. Needs no lock."""
+    def saving(self) -> Iterator[StoreSnapshot]:
+        """Yield all trajectories as they are now; no file of them is deleted until the block is left. Needs no lock."""
         with self.settled():
             self._saves += 1
-            snapshot = Snapshot(self)
+            snapshot = StoreSnapshot(self)
         try:
             yield snapshot
         finally:
@@ -289,7 +289,7 @@ class Store:
             source.folder.discard(file_name(id_))
 
 
-class Stored(NamedTuple):
+class StoredTrajectory(NamedTuple):
     """One trajectory, in memory or in a file.
 
     Attributes:
@@ -301,17 +301,17 @@ class Stored(NamedTuple):
 
     entry: Entry
     source: Source | None
-    memory: Block | None = None
+    memory: TrajectoryBlock | None = None
     compress: bool = False
 
     def metadata(self) -> Metadata:
-        """The fields that the trajectory has once."""
+        """Return the fields that the trajectory has once."""
         if self.memory is not None:
             return self.memory.metadata
         return {} if self.source is None else self.source.metadata(self.entry)
 
     def fields(self, names: Collection[str]) -> dict[Path, Array]:
-        """Those of the named fields that it has, `[T, B, ...]`; nothing else is read."""
+        """Return those of the named fields that it has, `[T, B, ...]`; nothing else is read."""
         entry = self.entry
         if self.memory is not None:
             return {path: array for path, array in self.memory.fields().items() if path[0] in names}
@@ -319,12 +319,12 @@ class Stored(NamedTuple):
         every = np.arange(entry.length * entry.width)
         outs = {column.path: np.empty((len(every), *column.shape), column.stored) for column in columns}
         if self.source is not None and outs:
-            self.source.read(Rows(Table.of([entry]), np.zeros_like(every), every, every), outs)
+            self.source.read(WantedRows(Table.of([entry]), np.zeros_like(every), every, every), outs)
         shape = entry.length, entry.width
         return {c.path: narrow.named(outs[c.path], c.dtype).reshape(*shape, *c.shape) for c in columns}
 
-    def block(self) -> Block:
-        """The whole trajectory, from memory or from its file."""
+    def block(self) -> TrajectoryBlock:
+        """Return the whole trajectory, from memory or from its file."""
         block = self.memory
         if block is None:
             if self.source is None:
@@ -333,7 +333,7 @@ class Stored(NamedTuple):
         return block.compressing() if self.compress else block
 
 
-class Snapshot:
+class StoreSnapshot:
     """Trajectories of a store at one moment, readable without the lock as long as their files are there.
 
     Args:
@@ -345,17 +345,17 @@ class Snapshot:
         self._store, self._source, self.table = store, store.source, store.index.take(positions)
         self._blocks = [store.blocks.get(id_) for id_ in self.table.ids]
 
-    def __iter__(self) -> Iterator[Stored]:
+    def __iter__(self) -> Iterator[StoredTrajectory]:
         return map(self._stored, self.table, self.table.records["filed"].tolist(), self._blocks)
 
-    def __getitem__(self, position: int) -> Stored:
+    def __getitem__(self, position: int) -> StoredTrajectory:
         return self._stored(self.table[position], self.table.records["filed"][position], self._blocks[position])
 
-    def _stored(self, entry: Entry, filed: bool, memory: Block | None) -> Stored:
-        return Stored(entry, self._source if filed else None, memory, self._store.compress)
+    def _stored(self, entry: Entry, filed: bool, memory: TrajectoryBlock | None) -> StoredTrajectory:
+        return StoredTrajectory(entry, self._source if filed else None, memory, self._store.compress)
 
     def read(self, which: Int64, rows: Int64, *, keep: bool) -> dict[Path, Array]:
-        """Rows of trajectories that all have the same fields: every field, `[n, ...]`.
+        """Read rows of trajectories that all have the same fields: every field, `[n, ...]`.
 
         Args:
             which: The position of each row's trajectory in the snapshot.
@@ -369,8 +369,8 @@ class Snapshot:
         columns = table.layouts[table.records["layout"][0]].columns
         arrays = self._store.arena.arrays([((len(rows), *column.shape), column.stored) for column in columns])
         outs = dict(zip((column.path for column in columns), arrays, strict=True))
-        every, source = Rows(table, which, rows, np.arange(len(rows))), self._source
-        alike: dict[frozenset[Path], dict[int, Block]] = {}  # in memory, by which fields are shared
+        every, source = WantedRows(table, which, rows, np.arange(len(rows))), self._source
+        alike: dict[frozenset[Path], dict[int, TrajectoryBlock]] = {}  # in memory, by which fields are shared
         for k, block in enumerate(blocks):
             if block is None and keep:
                 block = self[k].block()
@@ -379,7 +379,7 @@ class Snapshot:
             if block is not None:
                 alike.setdefault(block.entry.layout.shared, {})[k] = block
         for here in alike.values():
-            held = Held(every.of(np.array(list(here))), [block.arrays for block in here.values()], len(rows))
+            held = HeldRows(every.of(np.array(list(here))), [block.arrays for block in here.values()], len(rows))
             for path, out in outs.items():
                 held.take(*next(iter(here.values())).entry.layout.source(path), out)
         missing = np.array([k for k, block in enumerate(blocks) if block is None and not keep], np.int64)

@@ -13,7 +13,7 @@ from itertools import islice
 
 from .._disk.files import TEMPORARY, Folder, at_once
 from ..errors import StorageError, event
-from ._block import Block, file_of
+from ._block import TrajectoryBlock, file_of
 from ._catalog import Catalog
 from ._entry import Entry, file_name
 from ._source import SafetensorsSource
@@ -39,7 +39,7 @@ def lock(folder: Folder, remedy: str) -> None:
     folder.lock(remedy)
 
 
-class Writer:
+class DirectoryWriter:
     """Threads and their queue, which keep a directory as the store is.
 
     A thread takes a bounded group of trajectories from the queue and stages their files. It goes on when all groups
@@ -59,7 +59,7 @@ class Writer:
     def __init__(self, store: Store, source: SafetensorsSource, catalog: Catalog, limit: int) -> None:
         self._store, self.folder, self.catalog, self._limit = store, source.folder, catalog, limit
         store.source, store.owned = source, True
-        self._queue: deque[Block] = deque()
+        self._queue: deque[TrajectoryBlock] = deque()
         self._removals: list[tuple[int, int]] = []  # how many additions come before it, and its id
         self._bytes = 0
         self._taken = self._taken_bytes = 0  # of the queue's first trajectories: they are in groups of threads
@@ -86,7 +86,7 @@ class Writer:
                     break
                 self._change.wait()
 
-    def put(self, block: Block) -> None:
+    def put(self, block: TrajectoryBlock) -> None:
         """Queue a trajectory, also after an error, which the next call raises.
 
         The caller holds the store's lock since the store has it: what it replaces goes no earlier than it is durable.
@@ -209,15 +209,15 @@ class Writer:
         return True
 
     def _may_take(self) -> bool:
-        """Whether there is a group for one more thread."""
+        """Return whether there is a group for one more thread."""
         if self._error is not None or self._failed is not None:
             return False
         if not self._writing:
             return bool(self._queue or self._removals)
         return not self._full and self._bytes - self._taken_bytes >= _APART  # else room is made before a write
 
-    def _group(self) -> list[Block]:
-        """The next trajectories to write together: they share a sync of the directory and a transaction."""
+    def _group(self) -> list[TrajectoryBlock]:
+        """Choose the next trajectories to write together: they share a sync of the directory and a transaction."""
         most, left = at_once(), max(self._limit // 16, 1)
         group = []
         for block in islice(self._queue, self._taken, None):
@@ -227,7 +227,7 @@ class Writer:
                 break
         return group
 
-    def _write(self, number: int, group: list[Block]) -> None:
+    def _write(self, number: int, group: list[TrajectoryBlock]) -> None:
         """Stage the files of a group, and make it durable when its turn has come."""
         files = [file_of(block) for block in group]
         if group:  # else there are only removals
@@ -260,7 +260,7 @@ class Writer:
             self._removals_done += len(ids)
             self._change.notify_all()
 
-    def _add(self, group: list[Block], entries: list[Entry]) -> None:
+    def _add(self, group: list[TrajectoryBlock], entries: list[Entry]) -> None:
         """Make staged files of trajectories durable."""
         for count, entry in enumerate(entries, 1):
             self.folder.publish(file_name(entry.id))

@@ -14,22 +14,21 @@ import numpy as np
 
 from .._base import check, memory
 from .._base.generators import generator
-from .._base.memory import Arena
-from .._base.narrow import named, to_torch
-from .._base.nests import mapped, nested
+from .._base.narrow import to_torch
+from .._base.nests import nested
 from .._base.warned import warn
 from ..batch import Batch
 from ..errors import ArgumentError, CorruptionError, StorageError, message
-from . import _arguments, _directory
+from . import _arguments, _directory, _rlinf_names
 from ._block import packed
 from ._drawing import Infos, draw
-from ._draws import Draws
+from ._draws import DrawGenerator
 from ._layout import Fill
 from ._lifetime import Lifetime
-from ._store import Cache, Snapshot, Store
-from ._writer import Writer
+from ._store import Cache, Store, StoreSnapshot
+from ._writer import DirectoryWriter
 from .selection import Selection
-from .trajectory import MAPPINGS, TENSORS, Trajectory, as_trajectory
+from .trajectory import Trajectory
 
 _NAME = "TrajectoryReplayBuffer"
 _ATTEMPTS = 100  # of a read while trajectories are removed again and again
@@ -37,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class Durability(NamedTuple):
-    """How many trajectories have been added, and how many of them would survive a crash.
+    """The numbers of trajectories that were added, and of those that would survive a crash.
 
     Attributes:
         added: In memory; lost with the process.
@@ -131,11 +130,11 @@ class TrajectoryReplayBuffer:
         self.output = _arguments.output(output)
         self.select = _arguments.selection(select)
         self.path = _arguments.directory_from(place, auto_save, auto_save_path)
-        self._draws = Draws(generator(seed, f"{_NAME}(seed)"))
+        self._draws = DrawGenerator(generator(seed, f"{_NAME}(seed)"))
         self._adding, self._saving = threading.Lock(), threading.Lock()
         packing = _arguments.compression(compress)
         self._store = Store(Cache(cache_size if cached else 0, limit), _arguments.fill(fill), most, most_bytes, packing)
-        self._writer: Writer | None = None
+        self._writer: DirectoryWriter | None = None
         self._infos = Infos(self._store)
         self._followed: tuple[Any, tuple[int, int], bool] | None = None
         if self.path is not None:
@@ -164,7 +163,7 @@ class TrajectoryReplayBuffer:
         self.close()
 
     def __len__(self) -> int:
-        """The number of trajectories."""
+        """Return the number of trajectories."""
         return len(self._store.index)
 
     @property
@@ -183,7 +182,7 @@ class TrajectoryReplayBuffer:
         return self._store.counter
 
     def list_trajectory_ids(self) -> list[int]:
-        """The ids of all trajectories, in the order in which they were added."""
+        """Return the ids of all trajectories, in the order in which they were added."""
         self._lifetime.check()
         with self._store.lock:
             return self._store.index.ids
@@ -196,7 +195,7 @@ class TrajectoryReplayBuffer:
         return ((entry.id, entry.model_weights_id, entry.length * entry.width) for entry in entries)
 
     def get_trajectory_info(self, trajectory_id: int) -> dict[str, Any]:
-        """What is known of a trajectory without its observations.
+        """Return the facts of a trajectory, without its observations.
 
         Returns:
             `trajectory_id`, `model_weights_id`, `max_episode_length`, `num_samples`, `shape`; `length` (T)
@@ -233,7 +232,7 @@ class TrajectoryReplayBuffer:
 
     @property
     def trajectory_format(self) -> str:
-        """What `save_checkpoint` writes."""
+        """The layout that `save_checkpoint` writes."""
         return self._format.name
 
     @property
@@ -331,15 +330,15 @@ class TrajectoryReplayBuffer:
             return changed
 
     def is_ready(self, min_size: int = 1) -> bool:
-        """Whether there are at least `min_size` trajectories."""
+        """Return whether there are at least `min_size` trajectories."""
         return len(self) >= check.integer(min_size, "TrajectoryReplayBuffer.is_ready", minimum=0)
 
     async def is_ready_async(self, min_size: int = 1) -> bool:
-        """`is_ready`, as a coroutine."""
+        """Return `is_ready`, as a coroutine."""
         return self.is_ready(min_size)
 
     def get_stats(self) -> dict[str, int]:
-        """Counts of trajectories and chunk-steps, the next id, bytes stored and in memory, and `Durability`."""
+        """Return counts of trajectories and chunk-steps, the next id, bytes stored and in memory, and `Durability`."""
         self._lifetime.check()
         store = self._store
         with store.settled():
@@ -486,8 +485,8 @@ class TrajectoryReplayBuffer:
                 self._store.end_read(removed)
         raise AssertionError
 
-    def _only(self, id_: int, method: str) -> Snapshot:
-        """A snapshot of one trajectory."""
+    def _only(self, id_: int, method: str) -> StoreSnapshot:
+        """Return a snapshot of one trajectory."""
         self._lifetime.check()
         at = f"{_NAME}.{method}"
         id_ = check.integer(id_, at)
@@ -496,7 +495,7 @@ class TrajectoryReplayBuffer:
             if position is None:
                 got = f"`{id_}`, of which there is none"
                 raise ArgumentError(message("the id of a stored trajectory", got, at, "see `list_trajectory_ids()`"))
-            return Snapshot(self._store, [position])
+            return StoreSnapshot(self._store, [position])
 
     def _durability(self) -> Durability:
         with self._store.lock:
@@ -513,7 +512,7 @@ class TrajectoryReplayBuffer:
         if self._writer is not None and ids:
             self._writer.remove(ids)
 
-    # RLinf 0.4.0's RLT worker and its tools read these names of its buffer; they work on tensors.
+    # What RLinf 0.4.0 reads of its buffer, beyond the public names.
 
     @property
     def _trajectory_id_list(self) -> list[int]:
@@ -521,35 +520,10 @@ class TrajectoryReplayBuffer:
 
     @property
     def _trajectory_index(self) -> Mapping[int, dict[str, Any]]:
-        return _Index(self)
+        return _rlinf_names.LazyInfos(self.list_trajectory_ids(), self.get_trajectory_info)
 
     def _load_trajectory(self, trajectory_id: int, model_weights_id: str | None = None) -> SimpleNamespace:
-        """A whole trajectory, `[T, B, ...]`; fields that it lacks are None."""
-        loaded = self.load_trajectory(trajectory_id, model_weights_id)
-        facts = {"max_episode_length": loaded.max_episode_length, "model_weights_id": loaded.model_weights_id}
-        fields = {name: mapped(to_torch, value) for name, value in loaded.items()}
-        return SimpleNamespace(**{**dict.fromkeys(TENSORS), **{name: {} for name in MAPPINGS}, **facts, **fields})
+        return _rlinf_names.tensors_of(self.load_trajectory(trajectory_id, model_weights_id))
 
     def _flatten_trajectory(self, trajectory: Any) -> dict[str, Any]:
-        """The chunk-steps of a trajectory that need not be stored, `[T * B, ...]`, row `t * B + b`."""
-        block = packed(as_trajectory(trajectory), Arena(), 0)
-        rows = {c.path: named(block.rows(c.path), c.dtype) for c in block.entry.layout.columns}
-        return nested((path, to_torch(array)) for path, array in rows.items())
-
-
-class _Index(Mapping[int, dict[str, Any]]):
-    """What is known of each trajectory, by id."""
-
-    def __init__(self, buffer: TrajectoryReplayBuffer) -> None:
-        self._buffer = buffer
-
-    def __getitem__(self, id_: int) -> dict[str, Any]:
-        if id_ not in self._buffer.list_trajectory_ids():
-            raise KeyError(id_)
-        return self._buffer.get_trajectory_info(id_)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._buffer.list_trajectory_ids())
-
-    def __len__(self) -> int:
-        return len(self._buffer)
+        return _rlinf_names.flattened(trajectory)

@@ -12,14 +12,13 @@ from typing import NamedTuple
 from .._base import check
 from .._base.frozen import Frozen
 from .._base.memory import Arena
-from .._disk.checking import Progress
 from .._disk.files import Folder
 from .._disk.kinds import LOADED_BY, TRAJECTORIES, kind_of
 from ..errors import ArgumentError, StorageError, message
-from ._draws import Draws
+from ._draws import DrawGenerator
 from ._index import Table
 from ._source import Source
-from ._store import Stored
+from ._store import StoredTrajectory
 from .trajectory import Trajectory
 
 Written = Callable[[int], None]  # called with the number of trajectories written so far
@@ -30,16 +29,16 @@ class Loaded(NamedTuple):
 
     source: Source
     table: Table
-    draws: Draws | None
+    draws: DrawGenerator | None
 
     @property
-    def trajectories(self) -> Iterator[Stored]:
+    def trajectories(self) -> Iterator[StoredTrajectory]:
         """All of them, in order."""
-        return (Stored(entry, self.source) for entry in self.table)
+        return (StoredTrajectory(entry, self.source) for entry in self.table)
 
 
 class Checkpoints(NamedTuple):
-    """How a layout keeps ids and the order of draws, so that buffers are saved in it and loaded from it.
+    """The functions of a layout that keeps ids and the order of draws, so that buffers are saved in it and loaded.
 
     Attributes:
         open: Opens a directory of this layout, whose source has the folder from then on. It gets the folder; an arena
@@ -51,21 +50,23 @@ class Checkpoints(NamedTuple):
     """
 
     open: Callable[[Folder, Arena, tuple[int, int], bool, bool], Loaded]
-    write: Callable[[Folder, Iterable[tuple[int, Stored]], int, str | None, Written], None]
+    write: Callable[[Folder, Iterable[tuple[int, StoredTrajectory]], int, str | None, Written], None]
 
 
 class Examined(NamedTuple):
-    """How `inspect` and `verify` look at directories whose files others than relive have written.
+    """A directory as `inspect` and `verify` see it.
 
     Attributes:
-        describe: Gets the folder, and whether the fields are wanted; returns the trajectories, their files' names, and
-            those of the index.
-        verify: Gets the folder, and a function to call with the number of files read so far, and of all; returns the
-            damaged files, each with a message.
+        table: Its trajectories; of one that may lack its file, and does, 0 bytes.
+        names: The names of their files.
+        others: Names of other files that begin as these do.
+        source: The reader of the files.
     """
 
-    describe: Callable[[Folder, bool], tuple[Table, list[str], tuple[str, ...]]]
-    verify: Callable[[Folder, Progress | None], list[tuple[str, str]]]
+    table: Table
+    names: list[str]
+    others: tuple[str, ...]
+    source: Source
 
 
 class Episodes(Frozen):
@@ -92,7 +93,7 @@ class Format(Frozen, kw_only=True):
             trajectories written so far; returns how many trajectories or episodes it has written. None: it cannot be
             written.
         checkpoints: For layouts that keep ids and the order of draws, in place of `read` and `write`.
-        examined: For layouts that `inspect` and `verify` look at.
+        examined: Called with an open directory of a layout that `inspect` and `verify` look at.
 
     `register` has an example.
     """
@@ -103,7 +104,7 @@ class Format(Frozen, kw_only=True):
     read: Callable[[str], Episodes] | None = None
     write: Callable[[Iterable[Trajectory], str, int, Written], int] | None = None
     checkpoints: Checkpoints | None = None
-    examined: Examined | None = None
+    examined: Callable[[Folder], Examined] | None = None
 
 
 _FORMATS: dict[str, Format] = {}
@@ -129,12 +130,12 @@ def register(format: Format) -> None:
 
 
 def formats() -> list[Format]:
-    """All layouts, relive's own first."""
+    """Return all layouts, relive's own first."""
     return list(_FORMATS.values())
 
 
 def format_named(name: str, at: str, *, saved: bool = False) -> Format:
-    """The layout of a name, which can be written; with `saved`, by a buffer.
+    """Return the layout of a name, which can be written; with `saved`, by a buffer.
 
     Raises:
         ArgumentError: There is none.
@@ -144,7 +145,7 @@ def format_named(name: str, at: str, *, saved: bool = False) -> Format:
 
 
 def format_of(path: str | os.PathLike[str]) -> Format | None:
-    """The layout that a directory has, None if it has none of them."""
+    """Return the layout of a directory, None if it has none of them."""
     place = check.path(path, "$.path")
     return next((each for each in formats() if each.holds(place)), None)
 
@@ -161,7 +162,7 @@ def check_format(folder: Folder, wanted: Format, remedy: str) -> None:
 
 
 def checkpoints_of(format: Format, at: str) -> Checkpoints:
-    """How a layout keeps checkpoints; `at` is the directory, for the error.
+    """Return the functions by which a layout keeps checkpoints; `at` is the directory, for the error.
 
     Raises:
         StorageError: It has none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -12,17 +12,18 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
+from .._base.warned import warn
 from .._disk import checking
 from .._disk.checking import Check, Progress
 from .._disk.files import TEMPORARY, Folder, empty_folder
 from .._schema.fields import is_image
-from ..errors import StorageError
+from ..errors import SchemaError, StorageError, message
 from ._block import entry_of
 from ._catalog import read
-from ._checkpoint import publish
+from ._checkpoint import examined, publish
 from ._entry import MOST_ID, Entry, file_name, id_of
 from ._index import Table
-from ._source import SafetensorsSource
+from ._source import SafetensorsSource, Source
 from .formats import Examined, format_of
 
 _MOST_FILES, _EXAMPLES = 256, 12
@@ -70,14 +71,14 @@ class Inspection:
 
     @property
     def healthy(self) -> bool:
-        """Whether the directory is complete."""
+        """True if the directory is complete."""
         return not self.missing
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
     """Inspect a directory by its index and its file sizes; no trajectory of relive's is opened.
 
-    The index of RLinf's directories lacks the fields: a process with limits on memory and time reads the first file.
+    The index of RLinf's directories lacks the fields: PyTorch reads the first file that is sound.
 
     Raises:
         StorageError: Its index is missing or damaged.
@@ -94,12 +95,13 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     (16, ('float64', '(T, B, 3)'), True)
     """
     with closing(Folder(path)) as folder:
-        table, names, others = _described(folder, fields=True)
+        found = _examined(folder)
         sizes = folder.sizes()
-        missing, unknown = _strange(table, names, others, sizes)
+        missing, unknown = _strange(found, sizes)
         if missing or unknown:  # only for a moment, perhaps, while another process adds and removes
-            again = _strange(*_described(folder, fields=False), folder.sizes())
+            again = _strange(_examined(folder), folder.sizes())
             missing, unknown = missing & again[0], unknown & again[1]
+    table, names = found.table, found.names
     records = table.records
     lengths, widths = (records[name] if len(table) else np.zeros(1, np.int32) for name in ("length", "width"))
     fields = {
@@ -126,32 +128,21 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     )
 
 
-def _strange(
-    table: Table, names: Sequence[str], others: Sequence[str], sizes: Mapping[str, int]
-) -> tuple[set[str], set[str]]:
+def _strange(found: Examined, sizes: Mapping[str, int]) -> tuple[set[str], set[str]]:
     """List files of the index that are missing or have another size, and trajectories' files that it does not list."""
-    expected = zip(names, table.records["bytes"].tolist(), strict=True)
+    expected = zip(found.names, found.table.records["bytes"].tolist(), strict=True)
     missing = {name for name, size in expected if sizes.get(name) != size}
-    return missing, {name for name in sizes if name.startswith("trajectory_")} - {*names, *others}
+    return missing, {name for name in sizes if name.startswith("trajectory_")} - {*found.names, *found.others}
 
 
-def _examined(folder: Folder) -> Examined | None:
-    """What looks at a directory whose files others have written."""
-    found = format_of(folder.path)
-    return None if found is None else found.examined
-
-
-def _described(folder: Folder, *, fields: bool) -> tuple[Table, list[str], tuple[str, ...]]:
-    """The trajectories of a directory, their files' names, and other names that begin as these do."""
-    examined = _examined(folder)
-    if examined is not None:
-        return examined.describe(folder, fields)
-    table, _ = read(folder.path)
-    return table, [file_name(id_) for id_ in table.ids], ()
+def _examined(folder: Folder) -> Examined:
+    layout = format_of(folder.path)
+    examine = None if layout is None else layout.examined
+    return (examine or examined)(folder)
 
 
 class Contents(Frozen, kw_only=True):
-    """What is in the files of a directory; of more than 256 trajectories, in 256 that are spread evenly.
+    """The contents of the files of a directory; of more than 256 trajectories, those of 256 that are spread evenly.
 
     Attributes:
         read: How many files were read.
@@ -171,7 +162,7 @@ class Contents(Frozen, kw_only=True):
 
 
 def contents(path: str | os.PathLike[str]) -> Contents:
-    """Read what is in the files of a directory; those that are damaged are left out, and so are RLinf's.
+    """Read the files of a directory; those that are damaged are left out.
 
     Raises:
         StorageError: Its index is missing or damaged.
@@ -187,14 +178,14 @@ def contents(path: str | os.PathLike[str]) -> Contents:
     rewards, returns, read_files = [np.empty(0)], [np.empty(0)], 0
     images: dict[str, list[tuple[int, int, int, Array]]] = {}
     with closing(Folder(path)) as folder:
-        table, _, _ = _described(folder, fields=False)
-        entries, source = list(table) if _examined(folder) is None else [], SafetensorsSource(folder)
+        table, _, _, source = _examined(folder)
+        entries = list(table)
         chosen = np.unique(np.linspace(0, len(entries) - 1, _MOST_FILES).astype(int)) if entries else ()
         shown = set(np.unique(np.linspace(0, len(chosen) - 1, _EXAMPLES).astype(int))) if entries else set()
         for number, entry in enumerate(entries[at] for at in chosen):
             try:
                 fields = source.block(entry).fields()
-            except StorageError:
+            except (StorageError, SchemaError):
                 continue
             read_files += 1
             for keys, array in fields.items():
@@ -217,7 +208,7 @@ def contents(path: str | os.PathLike[str]) -> Contents:
 def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> list[tuple[str, str]]:
     """Read every file of a directory and compare it with its checksums.
 
-    A process with limits on memory and time reads RLinf's files.
+    Files that RLinf's index lists, but that are not there, are no damage; a warning counts them.
 
     Args:
         path: The directory; it is not changed.
@@ -227,7 +218,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
         The damaged files, each with a message; empty if there are none.
 
     Raises:
-        StorageError: Its index is missing or damaged.
+        StorageError: Its index is missing or damaged, or none of its files is there.
         ArgumentError: RLinf's files are `pkl`, which have no checksums.
         MissingExtra: The directory is RLinf's, and PyTorch 2.6 or later is not installed.
 
@@ -240,16 +231,20 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     []
     """
     with closing(Folder(path)) as folder:
-        examined = _examined(folder)
-        if examined is not None:
-            found = examined.verify(folder, progress)
-        else:
-            table, _ = read(folder.path)
-            source = SafetensorsSource(folder)
-            checks = [Check(file_name(entry.id), partial(_read, source, entry)) for entry in table]
-            found = [*checking.failures(checks, progress)]
-        listed = {*_described(folder, fields=False)[1]} if found else set()
-        return [each for each in found if each[0] in listed]  # others were removed meanwhile
+        found = _examined(folder)
+        checks = [Check(name, partial(_read, found.source, entry)) for name, entry in _there(found)]
+        if len(checks) < len(found.names):
+            wanted, remedy = f"the files of {len(found.names)} trajectories", "trajectories without a file are left out"
+            if not checks:
+                raise StorageError(message(wanted, "none", folder.path))
+            warn(message(wanted, f"{len(checks)}", folder.path, remedy))
+        bad = [*checking.failures(checks, progress)]
+        listed = dict(_there(_examined(folder))) if bad else {}
+        return [each for each in bad if each[0] in listed]  # others were removed meanwhile
+
+
+def _there(found: Examined) -> list[tuple[str, Entry]]:
+    return [(name, entry) for name, entry in zip(found.names, found.table, strict=True) if entry.bytes]
 
 
 def salvage(
@@ -302,8 +297,11 @@ def salvage(
         return problems
 
 
-def _read(source: SafetensorsSource, entry: Entry) -> list[str]:
-    source.block(entry)
+def _read(source: Source, entry: Entry) -> list[str]:
+    try:
+        source.block(entry)
+    except SchemaError as error:  # of RLinf's files, which may have other fields than the first one
+        return [str(error)]
     return []
 
 

@@ -12,7 +12,7 @@ from .._base import check
 from .._base.frozen import Frozen
 from .._base.types import Float64, Int64
 from ..errors import ArgumentError, NotEnoughData, SchemaError, message
-from ._draws import Draws
+from ._draws import DrawGenerator
 
 Info = dict[str, Any]
 _AT = "TrajectoryReplayBuffer.sample"
@@ -20,7 +20,7 @@ _GRAIN = 2**53  # uniform numbers have this many values
 
 
 class Selection(Frozen, kw_only=True):
-    """Which trajectories to draw chunk-steps from, and how often.
+    """Rules for draws: the trajectories to draw chunk-steps from, and their weights.
 
     A trajectory is taken whole or not at all. What the rules look at is what `get_trajectory_info` returns.
 
@@ -85,7 +85,7 @@ class Selection(Frozen, kw_only=True):
         check.flag(self.replacement, "Selection(replacement)")
 
     def masses(self, infos: Sequence[Info]) -> Float64:
-        """For each trajectory a number in proportion to the probability that a row of a batch is one of its rows."""
+        """Return for each trajectory a number in proportion to the probability that a row of a batch is from it."""
         newest = self.policy_version
         if self.max_staleness is not None and newest is None:
             newest = max((info["max_version"] for info in infos if info["max_version"] is not None), default=0.0)
@@ -112,7 +112,7 @@ class Selection(Frozen, kw_only=True):
         return masses
 
     def _refuses(self, info: Info, newest: float | None) -> str | None:
-        """The rule that leaves a trajectory out, if any."""
+        """Return the rule that leaves a trajectory out, if any."""
         if self.max_staleness is not None and newest is not None:
             oldest = _known(info, "version", "a field `versions`", "max_staleness")
             if newest - oldest > self.max_staleness:
@@ -126,7 +126,7 @@ class Selection(Frozen, kw_only=True):
             return f"max_length={self.max_length}"
         return "where" if self.where is not None and not self.where(dict(info)) else None
 
-    def draw(self, n: int, draws: Draws, masses: Float64, rows: Int64) -> tuple[Int64, Int64]:
+    def draw(self, n: int, draws: DrawGenerator, masses: Float64, rows: Int64) -> tuple[Int64, Int64]:
         """Draw `n` rows: for each the position of its trajectory, and its row there."""
         if not self.replacement:
             return _distinct(n, draws, masses, rows)
@@ -143,7 +143,7 @@ class Selection(Frozen, kw_only=True):
         return positions, chosen
 
 
-def _distinct(n: int, draws: Draws, masses: Float64, rows: Int64) -> tuple[Int64, Int64]:
+def _distinct(n: int, draws: DrawGenerator, masses: Float64, rows: Int64) -> tuple[Int64, Int64]:
     """Draw `n` different rows, one after the other, each in proportion to its mass among those that are left.
 
     Exponential numbers with the masses as rates come in the order of such draws (Efraimidis and Spirakis 2006).

@@ -18,12 +18,12 @@ from .._base.nests import nested
 from .._disk.checking import Progress
 from .._disk.files import empty_folder
 from ..errors import ArgumentError, message
-from ._block import Block, packed
+from ._block import TrajectoryBlock, packed
 from ._checkpoint import OWN
-from ._draws import Draws
+from ._draws import DrawGenerator
 from ._frames import package
 from ._layout import check_alike
-from ._store import Stored
+from ._store import StoredTrajectory
 from .formats import Format, Loaded, Written, checkpoints_of, format_named, format_of, opened
 from .trajectory import Trajectory, as_trajectory
 
@@ -99,7 +99,7 @@ def convert(
 
 
 def _packing(compress: str | None, layout: Format) -> bool | None:
-    """Whether `convert` compresses files; None: they stay as they are."""
+    """Return whether `convert` compresses files; None: they stay as they are."""
     if compress is None:
         return None
     at = "convert(compress)"
@@ -243,7 +243,7 @@ def extract_interventions(trajectory: Any, mode: str = "any") -> list[Trajectory
 
 @contextlib.contextmanager
 def _opened(sources: Sequence[Directory], allow_pickle: bool) -> Iterator[list[Loaded]]:
-    """Directories whose trajectories all have the same fields."""
+    """Open directories whose trajectories all have the same fields."""
     check.flag(allow_pickle, "allow_pickle")
     found: list[Loaded] = []
     with contextlib.ExitStack() as stack:
@@ -269,22 +269,22 @@ def _of(progress: Progress | None, total: int) -> Written:
     return lambda done: None if progress is None else progress(done, total)
 
 
-def _packed(trajectories: Iterable[Trajectory]) -> Iterator[tuple[int, Stored]]:
+def _packed(trajectories: Iterable[Trajectory]) -> Iterator[tuple[int, StoredTrajectory]]:
     arena = Arena()
     for number, trajectory in enumerate(trajectories):
         yield number, _in_memory(packed(trajectory, arena, number))
 
 
-def _in_memory(block: Block) -> Stored:
-    return Stored(block.entry, None, block)
+def _in_memory(block: TrajectoryBlock) -> StoredTrajectory:
+    return StoredTrajectory(block.entry, None, block)
 
 
 def _write(
-    trajectories: Iterable[tuple[int, Stored]],
+    trajectories: Iterable[tuple[int, StoredTrajectory]],
     target: Directory,
     layout: Format,
     counter: int,
-    draws: Draws | None,
+    draws: DrawGenerator | None,
     written: Written,
 ) -> None:
     """Write trajectories, each with its new id, to a new directory."""

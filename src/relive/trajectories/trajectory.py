@@ -121,7 +121,7 @@ class Trajectory(Mapping[str, Any]):
 
     @property
     def metadata(self) -> dict[Path, Any]:
-        """What is kept for the whole trajectory, by path."""
+        """The fields that are kept for the whole trajectory, by path."""
         return self._now.metadata
 
     @property
@@ -135,7 +135,7 @@ class Trajectory(Mapping[str, Any]):
         return sum(array.nbytes for array in self.arrays.values())
 
     def __getitem__(self, name: str) -> Any:
-        """The array, text, or nested mapping of this name."""
+        """Return the array, text, or nested mapping of this name."""
         return self.arrays[(name,)] if name in LEADING + TRAILING and name in self._given else self._given[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -176,7 +176,7 @@ class Trajectory(Mapping[str, Any]):
 
 
 def as_trajectory(value: Any, at: str = "$.trajectories") -> Trajectory:
-    """A `Trajectory`, a mapping of fields, or RLinf's dataclass as a `Trajectory` with fields that fit.
+    """Return a `Trajectory`, a mapping of fields, or RLinf's dataclass as a `Trajectory` with fields that fit.
 
     Raises:
         ArgumentError: It is anything else.
@@ -204,7 +204,7 @@ def _names(tree: Mapping[Any, Any], above: Path) -> None:
 
 
 def _taken(tree: Mapping[Any, Any], above: Path) -> dict[str, Any]:
-    """A copy of nested mappings, with their leaves as arrays, texts, numbers and lists; without None."""
+    """Copy nested mappings, with their leaves as arrays, texts, numbers and lists; without None."""
     _names(tree, above)
     taken = {}
     for name, value in tree.items():
@@ -216,7 +216,7 @@ def _taken(tree: Mapping[Any, Any], above: Path) -> dict[str, Any]:
 
 
 def _leaf(value: Any, path: Path) -> Any:
-    """A leaf as an array `(T, B, ...)` of the machine's byte order, or as something that a trajectory has once."""
+    """Return a leaf as an array `(T, B, ...)` of the machine's byte order, or as a value that a trajectory has once."""
     if (
         type(value) is np.ndarray
         and value.ndim > 1

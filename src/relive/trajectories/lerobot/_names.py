@@ -22,14 +22,14 @@ _PREFIXES = {"curr_obs": "observation.", "next_obs": "next.observation."}
 
 
 def feature_of(path: Path) -> str:
-    """The name of the feature that a field becomes."""
+    """Return the name of the feature that a field becomes."""
     if len(path) == 1:
         return _NAMES.get(path[0], path[0])
     return _PREFIXES.get(path[0], f"{path[0]}.") + ".".join(path[1:])
 
 
 def path_of(feature: str) -> Path:
-    """The field that a feature becomes."""
+    """Return the field that a feature becomes."""
     for field, prefix in _PREFIXES.items():
         if feature.startswith(prefix) and len(feature) > len(prefix):
             return field, feature.removeprefix(prefix)

@@ -27,12 +27,12 @@ _OVER = ("dones", "terminations")
 
 
 def is_lerobot(path: str | os.PathLike[str]) -> bool:
-    """Whether a directory is one of LeRobot's data sets."""
+    """Return whether a directory is one of LeRobot's data sets."""
     return os.path.isfile(Folder(check.path(path, "$.path")) / INFO)
 
 
 def count(path: str | os.PathLike[str]) -> int:
-    """The number of episodes of a data set.
+    """Return the number of episodes of a data set.
 
     Raises:
         StorageError: It is not of format v3, or damaged.
@@ -41,7 +41,7 @@ def count(path: str | os.PathLike[str]) -> int:
 
 
 def frames(path: str | os.PathLike[str]) -> int:
-    """The number of frames of a data set.
+    """Return the number of frames of a data set.
 
     Raises:
         StorageError: It is not of format v3, or damaged.
@@ -129,7 +129,7 @@ def _info(folder: Folder) -> Any:
 
 
 def _tasks(parquet: Any, folder: Folder) -> dict[int, str]:
-    """The texts of tasks by number. pandas, which writes the file, calls the column with the texts what it likes."""
+    """Read the texts of tasks by number. pandas, which writes the file, may give the column of texts any name."""
     columns = parquet.read_table(folder / TASKS).to_pydict()
     numbers = columns.pop("task_index")
     (texts,) = columns.values()
@@ -137,7 +137,7 @@ def _tasks(parquet: Any, folder: Folder) -> dict[int, str]:
 
 
 def _episodes(parquet: Any, folder: Folder) -> Iterator[Any]:
-    """The frames of each episode, as a table."""
+    """Yield the frames of each episode, as a table."""
     import pyarrow
 
     parts: list[Any] = []
@@ -216,7 +216,7 @@ def _numbers(column: Any, dtype: str) -> Any:
 
 
 def _images(column: Any) -> Any:
-    """Images as uint8 `[T, 1, H, W, C]`. Only those inside the Parquet file are read: a path is never followed."""
+    """Decode images to uint8 `[T, 1, H, W, C]`. Only those inside the Parquet file are read: no path is followed."""
     with needs("lerobot", "from_lerobot"):
         from PIL import Image
     images = []

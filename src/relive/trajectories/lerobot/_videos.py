@@ -35,11 +35,11 @@ class Videos:
 
         self._av, self._folder = av, folder
         self._shapes = {name: _shape(name, feature) for name, feature in features.items() if is_video(feature)}
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, _VideoStream] = {}
         self._places: dict[int, dict[str, tuple[int, int, float]]] | None = None
 
     def frames(self, episode: int, times: Array) -> dict[str, Array]:
-        """The frames of an episode, for each camera uint8 `[T, 1, H, W, 3]`.
+        """Decode the frames of an episode, for each camera uint8 `[T, 1, H, W, 3]`.
 
         Args:
             episode: Its number.
@@ -59,14 +59,14 @@ class Videos:
             if stream is None or stream.path != path or stream.time > begin + TOLERANCE:
                 if stream is not None:
                     stream.close()
-                stream = self._streams[name] = _Stream(self._av, path)
+                stream = self._streams[name] = _VideoStream(self._av, path)
             frames = np.empty((len(times), 1, *shape), np.uint8)
             stream.read(begin + times.astype(np.float64), frames[:, 0])
             found[name] = frames
         return found
 
     def _located(self) -> dict[int, dict[str, tuple[int, int, float]]]:
-        """The video of each camera of each episode, and the time in it at which the episode begins."""
+        """Find the video of each camera of each episode, and the time in it at which the episode begins."""
         from pyarrow import parquet
 
         found: dict[int, dict[str, tuple[int, int, float]]] = {}
@@ -91,7 +91,7 @@ class Videos:
         self._streams.clear()
 
 
-class _Stream:
+class _VideoStream:
     """One video file, read from its beginning to its end.
 
     Attributes:
@@ -129,12 +129,12 @@ class _Stream:
 
 
 def is_video(feature: Mapping[str, Any]) -> bool:
-    """Whether a feature's values are in videos."""
+    """Return whether a feature's values are in videos."""
     return bool(feature["dtype"] == "video")
 
 
 def _shape(name: str, feature: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Height, width and channels of a video's frames."""
+    """Return height, width and channels of a video's frames."""
     about = {**feature.get("video_info", {}), **(feature.get("info") or {}), **feature}
     if about.get("is_depth_map") or about.get("video.is_depth_map"):
         raise SchemaError(message("videos of colours", "one of depths", f"$.{name}", "leave the feature out"))

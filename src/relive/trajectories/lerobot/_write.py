@@ -204,7 +204,7 @@ class _Writer:
         return len(self.episodes)
 
     def _all(self, name: str) -> dict[str, Any]:
-        """The statistics of all episodes together."""
+        """Compute the statistics of all episodes together."""
         each = {key: np.array([episode[f"stats/{name}/{key}"] for episode in self.episodes]) for key in _STATISTICS}
         counts = each["count"].reshape(-1, *[1] * (each["mean"].ndim - 1))
         mean = (each["mean"] * counts).sum(0) / counts.sum()
@@ -214,7 +214,7 @@ class _Writer:
 
 
 def _bounds(arrays: dict[Path, Array], length: int, width: int) -> Iterator[tuple[int, int, int]]:
-    """Environment, first and last step of each episode; a rest without an end is an episode, too."""
+    """Yield environment, first and last step of each episode; a rest without an end is an episode, too."""
     ends = np.zeros((length, width), bool)
     for path in _ENDS:
         if path in arrays:
@@ -237,7 +237,7 @@ def _feature(name: str, array: Array) -> dict[str, Any]:
 
 
 def _column(array: Array, feature: dict[str, Any] | None) -> Any:
-    """One column of frames: images as PNG, vectors as lists of fixed size, more axes as nested lists."""
+    """Return one column of frames: images as PNG, vectors as lists of fixed size, more axes as nested lists."""
     import pyarrow
 
     if feature is not None and feature["dtype"] == "image":
@@ -264,7 +264,7 @@ def _png(image: Array) -> bytes:
 
 
 def _statistics(array: Array, feature: dict[str, Any] | None) -> dict[str, Any]:
-    """What LeRobot says about a feature of an episode; of images for each channel, in [0, 1]."""
+    """Compute LeRobot's statistics of a feature of an episode; of images for each channel, in [0, 1]."""
     numbers = array.astype(np.float64).reshape(len(array), *(array.shape[1:] or (1,)))
     axes: tuple[int, ...] = (0,)
     if feature is not None and feature["dtype"] == "image":
@@ -275,7 +275,7 @@ def _statistics(array: Array, feature: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _task_table(tasks: list[str]) -> Any:
-    """Tasks as pandas writes a frame with the texts as its index."""
+    """Return tasks as pandas writes a frame with the texts as its index."""
     import pyarrow
 
     text = {"name": "task", "field_name": "task", "pandas_type": "unicode", "numpy_type": "object", "metadata": None}

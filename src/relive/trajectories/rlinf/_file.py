@@ -1,6 +1,6 @@
 """The tensors in one of RLinf's files, `pt` or `pkl`, as bytes in memory.
 
-`pt` files are mapped by PyTorch, after their archive has been looked at. `pkl` files have no checksums.
+PyTorch maps `pt` files, and looks up no name but its own. `pkl` files have no checksums.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..._base.system import LINUX
 from ..._disk.files import size_of
 from ...errors import CorruptionError, MissingExtra, StorageError, event, message
 from .._layout import DTYPES
-from . import _archive, _pickle
+from . import _pickle
 from ._pickle import Flat
 
 _MOST_FIELDS = 1024
@@ -26,15 +26,15 @@ _DEEPEST = 8
 _OLDEST = (2, 6)
 
 
-class Contents(NamedTuple):
-    """What a file holds by path: tensors, and anything else."""
+class FileContents(NamedTuple):
+    """The values of a file by path: tensors, and anything else."""
 
     tensors: dict[Path, Flat]
     others: dict[Path, Any]
 
 
 def require_torch(at: str) -> Any:
-    """PyTorch, in a version that maps files and unpickles tensors alone.
+    """Import PyTorch, in a version that maps files and unpickles tensors alone.
 
     Raises:
         MissingExtra: It is not installed, or older than 2.6.
@@ -48,7 +48,7 @@ def require_torch(at: str) -> Any:
     return torch
 
 
-def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> Contents:
+def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> FileContents:
     """Read an open file.
 
     Args:
@@ -64,12 +64,8 @@ def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> Contents
     """
     torch = require_torch(name)
     try:
-        if kind == "pt":
-            _archive.look(fd, compare=compare)
-            tree = _mapped(fd, name, torch)
-        else:
-            tree = _pickle.tree(fd)
-        found = Contents({}, {})
+        tree = _mapped(fd, name, torch, compare) if kind == "pt" else _pickle.tree(fd)
+        found = FileContents({}, {})
         for path, leaf in _leaves(tree, (), _DEEPEST, itertools.count(_MOST_FIELDS, -1)):
             if type(leaf) is torch.Tensor:
                 leaf = _flat(leaf, torch)
@@ -85,17 +81,26 @@ def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> Contents
         raise StorageError(event("The file needs more memory than there is", name)) from None
     except Exception as error:  # whatever PyTorch, `zipfile` and `pickle` raise for damaged files
         why = (str(error) or type(error).__name__)[:80]
+        if why.startswith("Weights only"):  # PyTorch's advice is to let the file run its code
+            why = "it has what `torch.load(weights_only=True)` refuses"
         raise CorruptionError(event(f"Invalid RLinf trajectory file ({why})", name)) from None
     return found
 
 
-def _mapped(fd: int, name: str, torch: Any) -> Any:
-    """Load an open `pt` file by PyTorch, which maps it.
+def _mapped(fd: int, name: str, torch: Any, compare: bool) -> Any:
+    """Load an open `pt` file by PyTorch, which maps it, and compares no checksums.
 
     It takes as many bytes for each storage as the file's head says, whatever the storage's record has: where these
     differ, the rest would be other records.
     """
     taken: list[tuple[int, int]] = []
+    with os.fdopen(os.dup(fd), "rb") as file, zipfile.ZipFile(file) as archive:
+        records = sorted(archive.infolist(), key=lambda record: record.header_offset)
+        if any(record.compress_type != zipfile.ZIP_STORED for record in records):
+            raise ValueError("a record is compressed")
+        bad = archive.testzip() if compare else None
+    if bad is not None:
+        raise ValueError(f"Bad CRC-32 of {bad!r}")
 
     def kept(storage: Any, location: str) -> Any:
         """Keep a storage where it is, in the mapped file, whichever device it was on."""
@@ -103,22 +108,19 @@ def _mapped(fd: int, name: str, torch: Any) -> Any:
         return storage
 
     tree = torch.load(_path_of(fd, name), map_location=kept, weights_only=True, mmap=True)
-    with os.fdopen(os.dup(fd), "rb") as file, zipfile.ZipFile(file) as archive:
-        records = [each for each in archive.infolist() if each.filename.split("/")[1:-1] == ["data"]]
-    records.sort(key=lambda record: record.header_offset)
-    sizes = [record.file_size for record in records if record.file_size]
-    if [nbytes for _, nbytes in sorted(taken) if nbytes] != sizes:
+    sizes = [each.compress_size for each in records if each.filename.split("/")[1:-1] == ["data"]]
+    if [nbytes for _, nbytes in sorted(taken) if nbytes] != [size for size in sizes if size]:
         raise ValueError("a tensor's storage is not what its record has")
     return tree
 
 
 def _path_of(fd: int, name: str) -> str:
-    """A path of the open file itself: by its name another one might be loaded than was looked at."""
+    """Return a path of the open file itself: by its name another one might be loaded than was compared."""
     return f"/proc/self/fd/{fd}" if LINUX else f"/dev/fd/{fd}" if sys.platform == "darwin" else name
 
 
 def _leaves(tree: Any, above: Path, depth: int, left: Iterator[int]) -> Iterator[tuple[Path, Any]]:
-    """The values of nested mappings. All of them are counted: a mapping may be in many others, without taking bytes."""
+    """Yield the values of nested mappings, counting all: a mapping may be in many others, without taking bytes."""
     if type(tree) is not dict or not depth:
         raise ValueError(f"expected a mapping of at most {_DEEPEST} levels")
     for key, leaf in tree.items():
@@ -133,7 +135,7 @@ def _leaves(tree: Any, above: Path, depth: int, left: Iterator[int]) -> Iterator
 
 
 def _flat(tensor: Any, torch: Any) -> Flat:
-    """A tensor as its bytes, which stay where they are."""
+    """Return a tensor as its bytes, which stay where they are."""
     dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
     plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not (tensor.is_neg() or tensor.is_conj())
     if not plain or not tensor.is_contiguous() or len(shape) > 32:

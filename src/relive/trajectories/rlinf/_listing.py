@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..._disk.files import Folder, read_at, size_of
 from ..._disk.json_files import json_in
-from ...errors import CorruptionError, StorageError, event
-from .._catalog import ATTEMPTS
+from ...errors import CorruptionError, event
+from .._catalog import unchanged
 from .._entry import Entry
-from .._layout import Layout
+from .._layout import FieldLayout
 
 METADATA = "metadata.json"
 GENERATOR = "relive_generator.json"
@@ -22,7 +23,7 @@ _UUID = re.compile(r"(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?")
 
 
 def name_of(entry: Entry, kind: str) -> str:
-    """The name of a trajectory's file. An id and a UUID make it, so it cannot point outside the directory."""
+    """Return the name of a trajectory's file. An id and a UUID make it, so it cannot point outside the directory."""
     return f"trajectory_{entry.id}_{entry.model_weights_id}.{kind}"
 
 
@@ -49,17 +50,7 @@ def listing(folder: Folder) -> Listing:
         CorruptionError: They are damaged.
         StorageError: They are missing, or another process keeps changing them.
     """
-    for _ in range(ATTEMPTS):
-        before = _signature(folder)
-        try:
-            found = _read(folder)
-        except StorageError:
-            if _signature(folder) == before:
-                raise
-        else:
-            if _signature(folder) == before:
-                return found
-    raise StorageError(event("Another process keeps changing the index", folder.path))
+    return unchanged(partial(_signature, folder), partial(_read, folder), folder.path)
 
 
 def _signature(folder: Folder) -> list[tuple[int, int, int] | None]:
@@ -97,7 +88,7 @@ def _read(folder: Folder) -> Listing:
 
 
 def _draws(folder: Folder, metadata: Any) -> str | None:
-    """The generator's state, unless RLinf has saved since: then the metadata differ from those saved with it."""
+    """Read the generator's state, unless RLinf has saved since: then the metadata differ from those saved with it."""
     saved = _json(folder, GENERATOR)
     return str(saved["draws"]) if saved["metadata"] == metadata else None
 
@@ -119,4 +110,4 @@ def _entry(id_: int, row: Any) -> Entry:
         raise ValueError(f"trajectory {id_}: {numbers}"[:80])
     if not isinstance(weights, str) or not _UUID.fullmatch(weights):
         raise ValueError(f"trajectory {id_}: {weights!r} is not a UUID"[:80])
-    return Entry(id_, shape[0], shape[1], Layout((), frozenset()), 0, 0, 0, episode, weights)
+    return Entry(id_, shape[0], shape[1], FieldLayout((), frozenset()), 0, 0, 0, episode, weights)

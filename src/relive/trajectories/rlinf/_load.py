@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
 
 from ..._base.memory import Arena
 from ..._base.warned import warn
 from ..._disk.files import Folder
-from ...errors import ArgumentError, StorageError, event, message
-from .._draws import Draws, restored
+from ...errors import ArgumentError, SchemaError, StorageError, event, message
+from .._draws import DrawGenerator, restored
 from .._entry import Entry
 from .._index import Table
-from ._listing import Listing, listing, name_of
+from .._layout import FieldLayout
+from ..formats import Examined, Loaded
+from ._listing import INDEXES, Listing, listing, name_of
 from ._source import RLinfSource
 
 
-def opened(
-    folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: bool
-) -> tuple[RLinfSource, Table, Draws | None]:
-    """What reads one of RLinf's directories, a rank's share of its trajectories, and draws in RLinf's order.
+def opened(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: bool) -> Loaded:
+    """Open one of RLinf's directories: a rank's share of its trajectories, and draws in RLinf's order.
 
     Raises:
         MissingExtra: PyTorch is not installed, or too old.
@@ -26,15 +26,7 @@ def opened(
         StorageError: The directory is damaged, or has none of its files.
         SchemaError: The first file has no fields that can be read.
     """
-
-    def listed() -> Listing:
-        found = listing(folder)
-        if found.kind != "pt" and not allow_pickle:
-            wanted, remedy = "files in the format `pt`", "pass `allow_pickle=True`, or `--allow-pickle`, to read them"
-            raise ArgumentError(message(wanted, f"`{found.kind}` without `allow_pickle`", folder.path, remedy))
-        return found
-
-    found, entries = present(listed, folder)
+    found, entries = _present(folder, allow_pickle)
     draws = _draws(found, folder.path)
     table = Table.of(entries).share(*share)
     source = RLinfSource(folder, arena, found.kind)
@@ -47,22 +39,48 @@ def opened(
         at = f"{folder.path}/{name_of(first, found.kind)}"
         text = event(f"Left out {names}", at, "only tensors, texts, numbers and lists of them are loaded")
         warn(text)
-    return source, table, draws
+    return Loaded(source, table, draws)
 
 
-def present(listed: Callable[[], Listing], folder: Folder) -> tuple[Listing, list[Entry]]:
-    """List a directory as `listed` does, with the trajectories whose files exist.
+def examined(folder: Folder) -> Examined:
+    """List the trajectories of a directory, with the fields of the first file that is sound.
+
+    Raises:
+        MissingExtra: PyTorch is not installed, or too old.
+        ArgumentError: The files are `pkl`, which have no checksums.
+        StorageError: The index is missing or damaged.
+    """
+    found, sizes = listing(folder), folder.sizes()
+    if found.kind != "pt":
+        remedy = "rewrite it with `relive convert --allow-pickle`"
+        raise ArgumentError(message("files in the format `pt`", f"`{found.kind}`", folder.path, remedy))
+    names = [name_of(entry, "pt") for entry in found.entries]
+    entries = [entry._replace(bytes=sizes.get(name, 0)) for entry, name in zip(found.entries, names, strict=True)]
+    source, table = RLinfSource(folder, Arena(), "pt"), Table.of(entries)
+    for entry in entries:
+        if entry.bytes and source.layout is None:
+            with contextlib.suppress(StorageError, SchemaError):
+                source.fields_of(entry)
+    table.layouts[:] = [source.layout or FieldLayout((), frozenset())]
+    return Examined(table, names, INDEXES, source)
+
+
+def _present(folder: Folder, allow_pickle: bool) -> tuple[Listing, list[Entry]]:
+    """List a directory, with the trajectories whose files exist.
 
     RLinf's checkpoints list some that they do not contain; where another process saves, the next index does not.
     """
-    found, before = listed(), None
+    found, before = listing(folder), None
+    if found.kind != "pt" and not allow_pickle:
+        wanted, remedy = "files in the format `pt`", "pass `allow_pickle=True`, or `--allow-pickle`, to read them"
+        raise ArgumentError(message(wanted, f"`{found.kind}` without `allow_pickle`", folder.path, remedy))
     while True:
         sizes = folder.sizes()
         named = [(entry, sizes.get(name_of(entry, found.kind))) for entry in found.entries]
         present = [entry._replace(bytes=size) for entry, size in named if size is not None]
         if len(present) == len(named) or found == before:
             break
-        before, found = found, listed()
+        before, found = found, listing(folder)
     if len(present) < len(named):
         wanted = f"the files of {len(named)} trajectories"
         if not present:
@@ -72,9 +90,9 @@ def present(listed: Callable[[], Listing], folder: Folder) -> tuple[Listing, lis
     return found, present
 
 
-def _draws(found: Listing, path: str) -> Draws | None:
+def _draws(found: Listing, path: str) -> DrawGenerator | None:
     if found.draws is not None:
         return restored(found.draws, path)
     if found.seed is None:
         return None
-    return Draws.torch(found.seed)
+    return DrawGenerator.torch(found.seed)

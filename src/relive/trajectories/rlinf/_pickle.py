@@ -1,10 +1,12 @@
-"""RLinf's `pkl` files. Nothing that a file names is imported or called: functions of this module stand for it."""
+"""RLinf's `pkl` files. Nothing that a file names is imported or called: functions of this module take its role."""
 
 from __future__ import annotations
 
 import io
 import math
+import pickletools
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pickle import Unpickler
 from typing import Any, NamedTuple
@@ -15,10 +17,14 @@ from ..._base import narrow
 from ..._base.types import Array
 from ..._disk.files import read_at, size_of
 from .._layout import DTYPES
-from ._opcodes import GLOBALS, STORAGES, scan
 
 _MOST = 2 << 30
 _MOST_HEAD = 1 << 12  # bytes of a storage before its numbers
+_STORAGES = {
+    "FloatStorage": "float32", "DoubleStorage": "float64", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
+    "ByteStorage": "uint8", "BoolStorage": "bool", "UntypedStorage": None,
+}  # fmt: skip
 
 
 class Flat(NamedTuple):
@@ -33,8 +39,13 @@ class Flat(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Named:
+class _Global:
     name: str
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.name not in _CALLS:
+            raise ValueError(f"a call of {self.name}"[:80])
+        return _CALLS[self.name](*arguments)
 
 
 @dataclass(frozen=True)
@@ -49,48 +60,52 @@ class _Storage:
 
 
 class _Tree(Unpickler):
-    """Reads mappings, lists, texts, numbers, and tensors as `Flat`."""
+    """An unpickler of mappings, lists, texts, numbers, and tensors as `Flat`."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The function that stands for a name; a call of anything else fails."""
-        full = f"{module}.{name}"
-        if full in _STAND_INS:
-            return _STAND_INS[full]
-        if full not in GLOBALS:
-            raise ValueError(f"unknown name {full}"[:80])
-        return _Named(name)
+        """Return a new object for a name; what a file does to it changes nothing else.
+
+        Raises:
+            ValueError: RLinf's files have no such name.
+        """
+        if module not in _MODULES:
+            raise ValueError(f"unknown name {module}.{name}"[:80])
+        return _Global(name)
 
     def persistent_load(self, pid: Any) -> Any:
-        """The id of a storage, which stands for it."""
+        """Return the id of a storage in place of the storage."""
         return _Handle(pid)
 
 
 def tree(fd: int) -> Any:
-    """What an open `pkl` file holds; all of it is read into memory.
+    """Read an open `pkl` file, all of it into memory, and unpickle it.
 
     Raises:
         Exception: It is damaged, or not one that RLinf writes.
     """
     if size_of(fd) > _MOST:
         raise ValueError(f"more than {_MOST} bytes")
-    data = read_at(fd, 0, size_of(fd))
-    scan(io.BytesIO(data), later=True)
-    return _Tree(io.BytesIO(data)).load()
+    return _loaded(io.BytesIO(read_at(fd, 0, size_of(fd))))
+
+
+def _loaded(file: io.BytesIO) -> Any:
+    start = file.tell()
+    if any(opcode.name.startswith("EXT") for opcode, _, _ in pickletools.genops(file)):
+        raise ValueError("a code of an extension")  # which may be an object that this process has in a cache
+    file.seek(start)
+    return _Tree(file).load()
 
 
 def _load_from_bytes(data: bytes) -> _Storage:
-    """The storage that PyTorch wrote into a pickle: five pickles, the count of elements, and the elements."""
-    file, heads = io.BytesIO(data[:_MOST_HEAD]), []
-    for _ in range(5):
-        start = file.tell()
-        scan(file)
-        heads.append(_Tree(io.BytesIO(data[start : file.tell()])).load())
+    """Return the storage that PyTorch wrote into a pickle: five pickles, the count of elements, and the elements."""
+    file = io.BytesIO(data[:_MOST_HEAD])
+    heads = [_loaded(file) for _ in range(5)]
     if heads[2]["little_endian"] is not True:
         raise ValueError("big-endian numbers")
     kind, name = heads[3].value[:2]
-    if kind != "storage" or type(name) is not _Named or name.name not in {*STORAGES, "UntypedStorage"}:
+    if kind != "storage" or type(name) is not _Global or name.name not in _STORAGES:
         raise ValueError("unknown storage")
-    dtype, count = STORAGES.get(name.name), int.from_bytes(file.read(8), "little")
+    dtype, count = _STORAGES[name.name], int.from_bytes(file.read(8), "little")
     numbers = np.frombuffer(data, np.uint8, offset=file.tell())
     nbytes = count * narrow.stored(dtype or "uint8").itemsize
     if nbytes > len(numbers):
@@ -102,7 +117,7 @@ def _typed(storage: _Storage, offset: int, shape: Any, stride: Any, *_: Any) -> 
     return _rebuilt(storage.dtype, storage, offset, shape, stride)
 
 
-def _untyped(storage: _Storage, offset: int, shape: Any, stride: Any, _: Any, __: Any, dtype: _Named) -> Flat:
+def _untyped(storage: _Storage, offset: int, shape: Any, stride: Any, _: Any, __: Any, dtype: _Global) -> Flat:
     return _rebuilt(dtype.name, storage, offset, shape, stride)
 
 
@@ -124,14 +139,10 @@ def _rebuilt(dtype: str | None, storage: _Storage, offset: int, shape: Any, stri
     return Flat(dtype, shape, storage.data[first:last])
 
 
-def _hooks() -> OrderedDict[str, Any]:
-    """The hooks of a tensor, of which there are none."""
-    return OrderedDict()
-
-
-_STAND_INS = {
-    "torch.storage._load_from_bytes": _load_from_bytes,
-    "torch._utils._rebuild_tensor_v2": _typed,
-    "torch._utils._rebuild_tensor_v3": _untyped,
-    "collections.OrderedDict": _hooks,
+_MODULES = ("torch", "torch.storage", "torch._utils", "collections")
+_CALLS: Mapping[str, Callable[..., Any]] = {
+    "_load_from_bytes": _load_from_bytes,
+    "_rebuild_tensor_v2": _typed,
+    "_rebuild_tensor_v3": _untyped,
+    "OrderedDict": OrderedDict,  # the hooks of a tensor, of which there are none
 }

@@ -17,13 +17,13 @@ from ..._base.types import Array, Int64
 from ..._disk.files import Folder
 from ..._ring import kernels
 from ...errors import SchemaError, StorageError, message
-from .._block import Block, packed
+from .._block import TrajectoryBlock, packed
 from .._entry import MOST_WEIGHTS, Entry
-from .._layout import Column, Layout, check_alike
+from .._layout import FieldColumn, FieldLayout, check_alike
 from .._metadata import Metadata, checked, to_json
-from .._source import Rows
+from .._source import WantedRows
 from ..trajectory import LEADING, TRAILING, Trajectory
-from ._file import Contents, contents
+from ._file import FileContents, contents
 from ._listing import name_of
 from ._pickle import Flat
 
@@ -33,7 +33,7 @@ _MOST_OPEN = {"pt": 4096, "pkl": 4}
 _OWN = (("max_episode_length",), ("model_weights_id",))
 
 
-class _Open(NamedTuple):
+class _MappedFile(NamedTuple):
     """A file in memory.
 
     Attributes:
@@ -52,10 +52,10 @@ class RLinfSource:
 
     def __init__(self, folder: Folder, arena: Arena, kind: str) -> None:
         self.folder, self.kind = folder, kind
-        self.layout: Layout | None = None
+        self.layout: FieldLayout | None = None
         self.left_out: list[Path] = []
         self._arena, self._lock = arena, threading.Lock()
-        self._open: OrderedDict[int, _Open] = OrderedDict()
+        self._open: OrderedDict[int, _MappedFile] = OrderedDict()
         self._sound: dict[int, tuple[int, int, int]] = {}  # versions whose checksums were compared
 
     def forget(self, id_: int | None = None) -> None:
@@ -69,13 +69,13 @@ class RLinfSource:
         self.forget()
         self.folder.close()
 
-    def read(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
+    def read(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
         """Read single rows. A file's checksums are compared when it is first opened."""
         most, count = _MOST_OPEN[self.kind], len(wanted.table)
         for first in range(0, count, most):
             self._read_some(wanted.of(np.arange(first, min(first + most, count))), outs)
 
-    def _read_some(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
+    def _read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
         """Read from files all of which are in memory meanwhile."""
         table, which, rows, targets = wanted
         files, widths = [self._mapped(entry) for entry in table], table.records["width"].astype(np.int64)[which]
@@ -86,7 +86,7 @@ class RLinfSource:
             raw: Any = out.reshape(len(out), -1).view(np.uint8)
             kernels.active().scatter_rows([file.rows[path] for file in files], blocks, places, raw)
 
-    def block(self, entry: Entry) -> Block:
+    def block(self, entry: Entry) -> TrajectoryBlock:
         """Read a whole trajectory, without the extra rows of rollout epochs."""
         file, found, layout = self._loaded(entry)
         arrays = {}
@@ -106,11 +106,11 @@ class RLinfSource:
         return block
 
     def metadata(self, entry: Entry) -> Metadata:
-        """The fields that a trajectory has once."""
+        """Read the fields that a trajectory has once."""
         return _metadata(self._loaded(entry)[1])[0]
 
-    def fields_of(self, entry: Entry) -> Layout:
-        """The fields of all trajectories, after checking that this one has them."""
+    def fields_of(self, entry: Entry) -> FieldLayout:
+        """Return the fields of all trajectories, after checking that this one has them."""
         self._mapped(entry)
         if self.layout is None:
             raise StorageError(message("a trajectory with fields", "one without", self._at(entry)))
@@ -119,8 +119,8 @@ class RLinfSource:
     def _at(self, entry: Entry) -> str:
         return f"{self.folder.path}/{name_of(entry, self.kind)}"
 
-    def _mapped(self, entry: Entry) -> _Open:
-        """A file in memory, read again if it is another one now.
+    def _mapped(self, entry: Entry) -> _MappedFile:
+        """Return a file in memory, read again if it is another one now.
 
         A mapping of a file that has become shorter must not be looked at: that ends the process.
         """
@@ -135,11 +135,11 @@ class RLinfSource:
                 self._open.popitem(last=False)
         return kept
 
-    def _loaded(self, entry: Entry) -> tuple[_Open, Contents, Layout]:
+    def _loaded(self, entry: Entry) -> tuple[_MappedFile, FileContents, FieldLayout]:
         with self.folder.reading(name_of(entry, self.kind)) as fd:
             return self._load(fd, entry)
 
-    def _load(self, fd: int, entry: Entry) -> tuple[_Open, Contents, Layout]:
+    def _load(self, fd: int, entry: Entry) -> tuple[_MappedFile, FileContents, FieldLayout]:
         version = _version(fd)
         found = contents(fd, self.kind, self._at(entry), compare=self._sound.get(entry.id) != version)
         layout, epochs = layout_in(found.tensors, entry)
@@ -148,9 +148,9 @@ class RLinfSource:
         self._check(layout, entry)
         self._sound[entry.id] = version
         rows = {column.path: found.tensors[column.path].data.reshape(-1, column.nbytes) for column in layout.columns}
-        return _Open(version, rows, epochs), found, layout
+        return _MappedFile(version, rows, epochs), found, layout
 
-    def _check(self, layout: Layout, entry: Entry) -> None:
+    def _check(self, layout: FieldLayout, entry: Entry) -> None:
         if self.layout is None:
             self.layout = layout
         remedy = "remove it, or load it into a separate buffer"
@@ -158,7 +158,7 @@ class RLinfSource:
 
 
 def _in_file(path: Path, rows: Int64, width: Int64 | int, epoch: Int64 | int) -> Int64:
-    """Rows of a trajectory as rows of its file, where each epoch of so many steps (0: none) may have an extra row."""
+    """Turn rows of a trajectory into those of its file, whose epochs of so many steps (0: none) may have one more."""
     before = rows // (width * np.maximum(epoch, 1)) + (path[0] in LEADING)
     places: Int64 = rows + np.where(epoch, before * width, 0)
     return places
@@ -169,8 +169,8 @@ def _version(fd: int) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _metadata(found: Contents) -> tuple[dict[Path, Any], list[Path]]:
-    """What a file has once, and the paths of what is left out."""
+def _metadata(found: FileContents) -> tuple[dict[Path, Any], list[Path]]:
+    """Return the fields that a file has once, and the paths of those that are left out."""
     kept: dict[Path, Any] = {}
     left_out = []
     for path, value in {**found.others, **found.tensors}.items():
@@ -189,8 +189,8 @@ def _metadata(found: Contents) -> tuple[dict[Path, Any], list[Path]]:
     return kept, left_out
 
 
-def layout_in(tensors: Mapping[Path, Flat], entry: Entry) -> tuple[Layout, dict[Path, int]]:
-    """The fields in a file's tensors, and the steps of their epochs where these have extra rows.
+def layout_in(tensors: Mapping[Path, Flat], entry: Entry) -> tuple[FieldLayout, dict[Path, int]]:
+    """Return the fields in a file's tensors, and the steps of their epochs where these have extra rows.
 
     Like RLinf, leave out tensors with one axis.
 
@@ -211,16 +211,16 @@ def layout_in(tensors: Mapping[Path, Flat], entry: Entry) -> tuple[Layout, dict[
             raise SchemaError(message(wanted, f"`{tensor.shape}`", at))
         if any("/" in key or key.startswith("_") or not key for key in path):
             raise SchemaError(message("names without a slash or a leading underscore", f"`{path[-1]!r}`", at))
-        columns.append(Column(path, tensor.dtype, shape[1:]))
+        columns.append(FieldColumn(path, tensor.dtype, shape[1:]))
         if more:
             epochs[path] = entry.length // extra
     if not columns:
         raise SchemaError(message("at least one field", "none", f"trajectory {entry.id}"))
-    return Layout(tuple(columns), frozenset()), epochs
+    return FieldLayout(tuple(columns), frozenset()), epochs
 
 
 def _steps(path: Path, shape: tuple[int, ...], entry: Entry, rank: int) -> tuple[int, tuple[int, ...]]:
-    """Steps and further axes of a field, in a trajectory whose rewards have `rank` axes."""
+    """Return steps and further axes of a field, in a trajectory whose rewards have `rank` axes."""
     # RLinf flattens the first two axes of values with extra rows when it saves from memory.
     if path in {(name,) for name in TRAILING} and len(shape) == rank - 1 and not shape[0] % entry.width:
         return shape[0] // entry.width, (entry.width, *shape[1:])

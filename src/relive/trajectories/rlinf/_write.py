@@ -16,10 +16,10 @@ from ..._base.narrow import to_torch
 from ..._base.nests import nested
 from ..._disk.files import Folder
 from ...errors import SchemaError, StorageError, message
-from .._block import Block
+from .._block import TrajectoryBlock
 from .._entry import Entry
-from .._layout import Layout
-from .._store import Stored
+from .._layout import FieldLayout
+from .._store import StoredTrajectory
 from ..trajectory import MAPPINGS, TENSORS
 from ._listing import GENERATOR, INDEX, INDEXES, METADATA, listing, name_of
 from ._source import RLinfSource
@@ -30,7 +30,7 @@ _RLINF_SEED = 1234  # RLinf's default
 
 def write(
     target: Folder,
-    trajectories: Iterable[tuple[int, Stored]],
+    trajectories: Iterable[tuple[int, StoredTrajectory]],
     counter: int,
     draws: str | None,
     progress: Callable[[int], None],
@@ -93,7 +93,7 @@ def write(
         target.remove(name)
 
 
-def _written(target: Folder, id_: int, stored: Stored, sizes: dict[str, int]) -> Entry:
+def _written(target: Folder, id_: int, stored: StoredTrajectory, sizes: dict[str, int]) -> Entry:
     """Put one trajectory's file into `target`; returns its entry in RLinf's index."""
     entry, source = stored.entry, stored.source
     if isinstance(source, RLinfSource) and source.kind == _KIND and entry.model_weights_id:
@@ -114,7 +114,7 @@ def _written(target: Folder, id_: int, stored: Stored, sizes: dict[str, int]) ->
     return new
 
 
-def _compare(target: RLinfSource, entry: Entry, block: Block) -> None:
+def _compare(target: RLinfSource, entry: Entry, block: TrajectoryBlock) -> None:
     """Refuse an existing file that holds another trajectory."""
     old, new = target.block(entry).fields(), block.fields()
     alike = old.keys() == new.keys() and all(
@@ -125,8 +125,8 @@ def _compare(target: RLinfSource, entry: Entry, block: Block) -> None:
         raise StorageError(message("an earlier checkpoint of this buffer", "another buffer's", at, remedy))
 
 
-def _measured(layout: Layout) -> tuple[int, ...]:
-    """The row shape of the field that RLinf takes a trajectory's shape from.
+def _measured(layout: FieldLayout) -> tuple[int, ...]:
+    """Return the row shape of the field that RLinf takes a trajectory's shape from.
 
     Raises:
         SchemaError: RLinf could not load the fields.
@@ -141,8 +141,8 @@ def _measured(layout: Layout) -> tuple[int, ...]:
     return shapes.get(("prev_logprobs",), shapes[("rewards",)])
 
 
-def _weights(given: str, block: Block) -> str:
-    """The UUID in a file's name: the given one, or else one made by RLinf's rule."""
+def _weights(given: str, block: TrajectoryBlock) -> str:
+    """Return the UUID in a file's name: the given one, or else one made by RLinf's rule."""
     try:
         uuid.UUID(given)
     except ValueError:
@@ -151,8 +151,8 @@ def _weights(given: str, block: Block) -> str:
     return given
 
 
-def _file(block: Block, weights: str) -> memoryview:
-    """A trajectory as `torch.save` writes it."""
+def _file(block: TrajectoryBlock, weights: str) -> memoryview:
+    """Return a trajectory as `torch.save` writes it."""
     with needs("torch", "TrajectoryReplayBuffer(trajectory_format)"):
         import torch
 
