@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import storages
+from ranked_sampler import Ranked
 
 import relive
 from relive._ring import kernels
@@ -141,9 +142,9 @@ def test_ids_to_come_are_told_by_the_next_rows() -> None:
 
 
 def test_refusals() -> None:
-    ranked, uniform, full = made(relive.Ranked()), made(relive.Uniform()), made(NO_REPEATS[0])
+    ranked, uniform, full = made(Ranked()), made(relive.Uniform()), made(NO_REPEATS[0])
     for call in (ranked.share, lambda: ranked.draw_at([0.5]), lambda: ranked.raise_priority(1.0)):
-        with pytest.raises(relive.ArgumentError, match=r"Ranked\(.*a rank is one among all items.*`Prioritized\(\)`"):
+        with pytest.raises(relive.ArgumentError, match=r"Ranked\(.*its index has no `"):
             call()
     for fractions in ([], [1.0], [-0.1], [np.nan], [[0.5]], 0.5):
         with pytest.raises(relive.ArgumentError, match=r"Expected numbers in \[0, 1\)"):

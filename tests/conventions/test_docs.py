@@ -34,6 +34,7 @@ EXAMPLES: dict[str, list[str] | None] = {
     "reaching_sb3.py": ["--steps", "60"],
     "own_item.py": [],
     "own_sampler.py": [],
+    "ranked_sampler.py": [],
     "write_back.py": [],
 }
 # Pages and examples whose code needs a library that may not be there.

@@ -23,7 +23,6 @@ SAMPLERS = {
     "episodes": relive.Uniform(over="episodes"),
     "prioritized": relive.Prioritized(beta=relive.Anneal(0.1, 1.0, over=9), weights="buffer"),
     "prioritized without replacement": relive.Prioritized(replacement=False),
-    "ranked": relive.Ranked(beta=relive.Anneal(0.1, 1.0, over=9), weights="none"),
 }
 
 

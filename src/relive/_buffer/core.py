@@ -205,7 +205,7 @@ def opened(choices: Choices, storage: Storage, rng: np.random.Generator, fill: F
             those of an earlier buffer.
     """
     if type(storage) is Ram or not isinstance(storage, Joint):
-        keeps = (*choices.sampler.keeps, TOUCHED)
+        keeps = (*choices.keeps, TOUCHED)
         spec = choices.spec(choices.window, keeps)
         memory = storage.open(spec, choices.identity)
         fresh = None if fill is None else fill(spec, memory)

@@ -218,6 +218,9 @@ def _text(value: Any) -> str:
 def not_given(role: str, facts: Any, at: str, remedy: str = "give an equal one", where: str = "save") -> ArgumentError:
     """The error about a choice that only its author's class can build."""
     name = str(missing(facts))[:80]
+    if name in samplers.GONE:
+        got = f"none, and the {where} has one of `{name}`, which is gone"
+        return ArgumentError(message(f"`{role}=`", got, at, f"give {samplers.GONE[name]}"))
     if "." in name:
         remedy += "; a class that is `relive.saved_as` a name is built again"
     else:
@@ -231,7 +234,6 @@ for _kind in (
     items.Sequences,
     samplers.Uniform,
     samplers.Prioritized,
-    samplers.Ranked,
     samplers.Anneal,
     storage.Ram,
     RateLimiter,

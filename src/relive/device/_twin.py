@@ -117,7 +117,7 @@ class Twin:
 
     def __init__(self, choices: Choices, layout: Layout, state: State) -> None:
         self._choices, self._layout, self._state = choices, layout, state
-        self._keeps = (*choices.sampler.keeps, TOUCHED)
+        self._keeps = (*choices.keeps, TOUCHED)
         self._spec = choices.spec(choices.window, self._keeps)
         self._memory = Ram().open(self._spec, choices.identity)
         self._from = _Transfer(state.marks.device)

@@ -158,7 +158,7 @@ class DeviceBuffer:
         self.num_envs, self.boundaries = choices.num_envs, choices.boundaries
         item: Readable = choices.item  # type: ignore[assignment]
         self._layout = Layout.of(choices)
-        spec = choices.spec(choices.window, choices.sampler.keeps)
+        spec = choices.spec(choices.window, choices.keeps)
         key, position = key_of(philox)
         self._state = State.new(self._layout, spec, powers_of(item).astype(np.float32), key, position, device)
         self.kernels = kernels or ("triton" if device.type == "cuda" and find_spec("triton") else "ops")

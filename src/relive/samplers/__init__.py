@@ -21,6 +21,7 @@ from .uniform import Uniform as Uniform
 if TYPE_CHECKING:
     from .anneal import Anneal as Anneal
     from .prioritized import Prioritized as Prioritized
-    from .ranked import Ranked as Ranked
 
-__getattr__ = later(__name__, {"Anneal": ".anneal", "Prioritized": ".prioritized", "Ranked": ".ranked"})
+# Samplers of earlier versions, and what has taken their place.
+GONE = {"Ranked": "`relive.Prioritized`, or the sampler of `examples/ranked_sampler.py`"}
+__getattr__ = later(__name__, {"Anneal": ".anneal", "Prioritized": ".prioritized"}, GONE)
