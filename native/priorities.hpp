@@ -6,8 +6,6 @@
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "changes.hpp"
@@ -81,8 +79,6 @@ public:
         for (size_t i = 0; gives && i < come.size(); ++i)
             if (const double given = peek(ring.given[rows_[i]]); std::signbit(given)) values[i] = -given;
     }
-
-    double value(size_t i) const { return values[same ? 0 : i]; }
 
     void settle(Seen* seen) {
         for (const Look& look : moved_) seen[look.number] = look.now;
