@@ -104,10 +104,12 @@ _MODULES = (
 )
 # Names of earlier versions, and what has taken their place.
 _GONE = {"cpprb": "relive.ReplayBuffer: docs/switch.md has cpprb's arguments beside its own", **_GONE_SAMPLERS}
-_load = _later(__name__, _LATER, _GONE)
+_load = _later(__name__, _LATER)
 
 
 def __getattr__(name: str) -> _Any:
+    if name in _GONE:
+        raise AttributeError(f"relive.{name} is gone: use {_GONE[name]}")
     with _importing:
         return _importlib.import_module(f".{name}", __name__) if name in _MODULES else _load(name)
 

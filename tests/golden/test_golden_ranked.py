@@ -20,7 +20,7 @@ from relive.checkpoints.salvage import salvage
 from relive.cli import main
 from relive.testing._lives import BACK_ENDS
 
-GONE = "has one of `Ranked`, which is gone.*give `relive.Prioritized`, or .* of `examples/ranked_sampler.py`"
+GONE = "has one of `Ranked`.*it is gone: give `relive.Prioritized`, or .* of `examples/ranked_sampler.py`"
 KNOWN = "Ranked(alpha=0.7, beta=0.4, eps=0.0, "
 NEW = [27, 29, 30, 32]  # items that came after priorities were given
 

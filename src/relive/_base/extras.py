@@ -11,8 +11,6 @@ from typing import Any
 from relive._base.forks import importing
 from relive.errors import MissingExtra, message
 
-NOTHING: Mapping[str, str] = {}
-
 
 @contextlib.contextmanager
 def needs(extra: str, at: str) -> Iterator[None]:
@@ -38,18 +36,15 @@ def needs(extra: str, at: str) -> Iterator[None]:
         raise MissingExtra(message(f"the package `{package}`", "none", at, f"pip install 'relive[{extra}]'")) from error
 
 
-def later(package: str, where: Mapping[str, str], gone: Mapping[str, str] = NOTHING) -> Callable[[str], Any]:
+def later(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
     """Make the `__getattr__` of a package that loads some of its names when they are asked for.
 
     Args:
         package: The package's name.
         where: The modules that have these names, such as `.prioritized`.
-        gone: Names of earlier versions, and what has taken their place.
     """
 
     def load(name: str) -> Any:
-        if name in gone:
-            raise AttributeError(f"{package}.{name} is gone: use {gone[name]}")
         if name not in where:
             raise AttributeError(f"module `{package}` has no attribute `{name}`")
         with importing:

@@ -11,7 +11,7 @@ from .._base.forks import importing
 from .._base.frozen import Frozen
 from .._ring.lanes import rows_of
 from .._ring.plans import Window
-from .._ring.ring import GIVEN, Ring
+from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..samplers import Sampler, Uniform
 from ..schema import Schema
@@ -88,11 +88,6 @@ class Choices(Frozen):
     def window(self) -> Window:
         """The rows around an anchor that the item needs."""
         return self.item.window(self.schema)
-
-    @property
-    def keeps(self) -> tuple[str, ...]:
-        """The bookkeeping of the ring that the sampler needs."""
-        return (GIVEN,) if self.sampler.prioritizes else ()
 
     @property
     def identity(self) -> bytes:

@@ -275,6 +275,11 @@ class Ring:
         return np.asarray(self.counters[ids % self.lanes, HEAD] - 1 - ids // self.lanes)
 
 
+def given_if(prioritizes: bool) -> tuple[str, ...]:
+    """Return what a ring has to record for a sampler that has priorities, or has none."""
+    return (GIVEN,) if prioritizes else ()
+
+
 def slots_of_state(rows: int, every: int) -> int:
     """Rows per lane of a field that is kept at every `every`-th step.
 

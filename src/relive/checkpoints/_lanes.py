@@ -144,8 +144,7 @@ def lanes_of(arrays: Mapping[str, Array], rows: int) -> Lanes:
     if (head < first).any() or marks.dtype != np.uint8 or marks.shape != ((head - first).sum(),):
         raise ValueError("rows are missing")
     slots = {name.removeprefix(names.SLOTS): array for name, array in arrays.items() if name.startswith(names.SLOTS)}
-    rows_of = [array for name, array in arrays.items() if name.startswith(names.ROWS)]
-    if any(array.shape != marks.shape for array in (*rows_of, *slots.values())):
+    if any(array.shape != marks.shape for name, array in arrays.items() if name.startswith((names.ROWS, names.SLOTS))):
         raise ValueError("arrays of different lengths")
     given = arrays.get(names.GIVEN)
     if given is not None and not (given.dtype == np.float64 and ((given <= 0) & (given > -np.inf)).all()):

@@ -219,9 +219,8 @@ def not_given(role: str, facts: Any, at: str, remedy: str = "give an equal one",
     """The error about a choice that only its author's class can build."""
     name = str(missing(facts))[:80]
     if name in samplers.GONE:
-        got = f"none, and the {where} has one of `{name}`, which is gone"
-        return ArgumentError(message(f"`{role}=`", got, at, f"give {samplers.GONE[name]}"))
-    if "." in name:
+        remedy = f"it is gone: give {samplers.GONE[name]}"
+    elif "." in name:
         remedy += "; a class that is `relive.saved_as` a name is built again"
     else:
         remedy += f', or import the module whose class is `relive.saved_as("{name}")`'

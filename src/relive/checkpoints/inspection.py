@@ -323,11 +323,10 @@ def _episodes(lanes: Lanes) -> tuple[Int64, Int64]:
 
 def _draws(save: OpenSave, sampler: Sampler | None, items: Int64) -> tuple[Float64, Float64]:
     """The raw priorities of the items, and their shares of the draws."""
-    carried, mass = carried_by(save, items), np.empty(0)
-    masses = None if sampler is None else completed(sampler, Sampler).masses
-    if masses is not None:
-        with damaged(save.at):
-            mass = masses(len(items), {name: array[items] for name, array in save.lanes.slots.items()})
+    carried, slots = carried_by(save, items), {name: array[items] for name, array in save.lanes.slots.items()}
+    with damaged(save.at):
+        masses = None if sampler is None else completed(sampler, Sampler).masses
+        mass = np.empty(0) if masses is None else masses(len(items), slots)
     total = mass.sum()
     raw = np.empty(0) if carried is None else carried.raw
     return raw, mass * (len(mass) / total) if total > 0 else np.empty(0)
