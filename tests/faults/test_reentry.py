@@ -104,7 +104,7 @@ def test_changing_calls_are_refused_inside_a_call(sampler: str, kernels: str) ->
 
 SCRIPT = """
 import random, signal, sys, warnings
-import numpy as np, relive
+import numpy as np, ranked_sampler, relive
 from relive._ring import kernels as _kernels
 from relive.errors import ReliveError
 
@@ -135,7 +135,7 @@ def hook():
 def handler():
     "A timer's handler looks and meddles while the main program works."
     refused = 0
-    for sampler in (relive.Uniform(over="episodes"), relive.Prioritized()):
+    for sampler in (relive.Uniform(over="episodes"), relive.Prioritized(), ranked_sampler.Ranked()):
         buffer, added, random_ = make(sampler), 0, random.Random(0)
         def on_alarm(*_):
             global refused, added

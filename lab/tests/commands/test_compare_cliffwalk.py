@@ -36,7 +36,7 @@ def test_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureF
     words = ["compare", "cliffwalk", "--n", "3", "4", "--seeds", "2", "--first-seed", "5", "--jobs", "1"]
     assert main([*words, "--learners", "table", "linear", "--out", str(tmp_path / "walk")]) == 0
     shown = capsys.readouterr().out
-    assert "Blind Cliffwalk: 48 runs on 1 process" in shown
+    assert "Blind Cliffwalk: 32 runs on 1 process" in shown
     assert "[32/32] " in shown
     for text in (
         "right, 2 seeds: a table\n",

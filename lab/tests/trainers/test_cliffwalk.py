@@ -148,7 +148,7 @@ def test_arms_share_the_memory_and_the_initial_values(monkeypatch: pytest.Monkey
     monkeypatch.setattr(cliffwalk, "_learn", note_values)
     for arm in ARMS:
         Walk(n=5, learner="table", arm=arm, seed=9).run()
-    assert len(seen) == 9
+    assert len(seen) == len(ARMS)
     assert all(one == seen[0] for one in seen)
     Walk(n=5, learner="table", arm="uniform", seed=10).run()
     assert seen[-1][0] != seen[0][0]
