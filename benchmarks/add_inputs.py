@@ -17,8 +17,8 @@ Arguments = dict[str, Any]
 AT_MOST = {"tensors": 5.0, "priority": 2.0}
 TENSORS = ("obs", "action", "next_obs")
 LANES = 128
-# Other samplers, and a lane that is left out, as where an environment resets.
-SAMPLERS = {"ranked": "arrays, `Ranked`", "episodes": "arrays, `Uniform(over='episodes')`"}
+# Another sampler, and a lane that is left out, as where an environment resets.
+SAMPLERS = {"episodes": "arrays, `Uniform(over='episodes')`"}
 LANED = {"lanes": f"{LANES} lanes", "env-ids": f"{LANES - 1} of {LANES} lanes, `env_ids=`"}
 
 

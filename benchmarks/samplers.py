@@ -13,7 +13,7 @@ from benchmarks.workload import td_errors
 
 BATCH = 256
 DRAWS = {"uniform": "uniform", "uniform-distinct": "without replacement", "episodes": "over episodes"}
-CYCLES = {"prioritized": "prioritized", "prioritized-distinct": "without replacement", "ranked": "ranked"}
+CYCLES = {"prioritized": "prioritized", "prioritized-distinct": "without replacement"}
 
 
 def settings(scale: Scale) -> list[Setting]:
@@ -50,7 +50,6 @@ QUESTION = Question(
         Target(
             "prioritized: without replacement over with", own_ratio("prioritized-distinct", "prioritized"), at_most=2
         ),
-        Target("ranked over prioritized", own_ratio("ranked", "prioritized"), at_most=3),
     ),
 )
 

@@ -14,7 +14,6 @@ void bind_draw(nanobind::module_& m);
 void bind_files(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
 void bind_items(nanobind::module_& m);
-void bind_ranked(nanobind::module_& m);
 void bind_ring(nanobind::module_& m);
 void bind_samplers(nanobind::module_& m);
 
@@ -86,7 +85,6 @@ NB_MODULE(_native, m) {
     bind_items(m);
     bind_add(m);
     bind_samplers(m);
-    bind_ranked(m);
     bind_ring(m);
     bind_gather(m);
     bind_draw(m);

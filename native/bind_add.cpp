@@ -6,10 +6,6 @@
 namespace relive {
 namespace {
 
-// A sampler that orders items takes a tenth of a microsecond for each: it takes them in while they are added, so many
-// at once, and no draw has to wait for all of them.
-constexpr npy_intp TOGETHER = 4096;
-
 class Add : public Call {
 public:
     Add(nb::handle_t<PyRing> ring, nb::handle_t<Lock> lock, nb::object coerce, nb::object refresh, nb::object fallback,
@@ -51,13 +47,7 @@ private:
     PyRing& ring_;
     Lock& lock_;
     nb::object coerce_, refresh_, fallback_, held_;
-    npy_intp waiting_ = 0;  // steps since this object let the sampler take in what came
     bool several_;
-
-    void take_in() {
-        refresh_();
-        waiting_ = 0;
-    }
 
     // Lets go of the values of a call.
     struct Read {
@@ -73,9 +63,7 @@ private:
         if (inputs.gives_priority()) {
             if (!ring.given || refresh_.is_none()) return {};
             // Earlier steps without a priority get the largest so far, which these steps may raise.
-            take_in();
-        } else if (waiting_ >= TOGETHER && ring.arrival && !refresh_.is_none()) {
-            take_in();
+            refresh_();
         }
         if (!inputs.settle()) return {};
         const Steps steps = inputs.steps();
@@ -88,7 +76,6 @@ private:
                                          : Out<std::int64_t>(std::vector<npy_intp>{lead.sizes[0], lead.sizes[1]});
         ring_.put(steps, ids.data);
         ring_.asked += inputs.asked();
-        waiting_ += count;
         ring_.notice();
         return ids.array;
     }

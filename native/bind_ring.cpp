@@ -25,10 +25,9 @@ RowArray::RowArray(nb::handle object, bool writable) {
 
 PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, int64_t steps, InOut<uint8_t, 3> marks,
                InOut<int64_t, 2> counters, InOut<int64_t> clock, nb::object window,
-               std::optional<InOut<double, 3>> given, std::optional<InOut<int64_t, 3>> arrival,
-               std::optional<InOut<int64_t, 2>> touched, nb::object notify, std::optional<In<uint8_t>> busy)
+               std::optional<InOut<double, 3>> given, std::optional<InOut<int64_t, 2>> touched, nb::object notify,
+               std::optional<In<uint8_t>> busy)
     : keep_(nb::make_tuple(marks.object, counters.object, clock.object, given ? nb::borrow(given->object) : nb::none(),
-                           arrival ? nb::borrow(arrival->object) : nb::none(),
                            touched ? nb::borrow(touched->object) : nb::none())),
       notify_(std::move(notify)) {
     ring.lanes = marks.shape[1];
@@ -42,8 +41,7 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, int64_t steps, In
     require(counters.shape[0] == ring.lanes && counters.shape[1] * sizeof(int64_t) == sizeof(Lane) && clock.size == 2,
             "relive._ring._native.Ring: counters of another shape");
     const auto agrees = [&](const npy_intp* shape) { return std::equal(shape, shape + 3, marks.shape); };
-    require((!given || agrees(given->shape)) && (!arrival || agrees(arrival->shape)),
-            "relive._ring._native.Ring: bookkeeping of another shape");
+    require(!given || agrees(given->shape), "relive._ring._native.Ring: priorities of another shape");
     require(num_obs >= 1 && num_obs <= layouts.size(),
             "relive._ring._native.Ring: more observations than columns, or none");
     ring.num_obs = num_obs;
@@ -51,8 +49,6 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, int64_t steps, In
     ring.lane_of = reinterpret_cast<Lane*>(counters.data);
     ring.any_given = clock.data + 1;
     ring.given = given ? given->data : nullptr;
-    ring.arrival = arrival ? arrival->data : nullptr;
-    ring.clock = arrival ? clock.data : nullptr;
     const int64_t groups = Touched::groups_of(ring.lanes);
     require(!touched || (touched->shape[0] == 2 && touched->shape[1] == groups),
             "relive._ring._native.Ring: `touched` is not `[2, groups]`");
@@ -223,11 +219,11 @@ void bind_ring(nanobind::module_& m) {
     using namespace relive;
     nb::class_<PyRing>(m, "Ring")
         .def(nb::init<nb::list, size_t, int64_t, int64_t, InOut<uint8_t, 3>, InOut<int64_t, 2>, InOut<int64_t>,
-                      nb::object, std::optional<InOut<double, 3>>, std::optional<InOut<int64_t, 3>>,
-                      std::optional<InOut<int64_t, 2>>, nb::object, std::optional<In<uint8_t>>>(),
+                      nb::object, std::optional<InOut<double, 3>>, std::optional<InOut<int64_t, 2>>, nb::object,
+                      std::optional<In<uint8_t>>>(),
              nb::arg("columns"), nb::arg("num_obs"), nb::arg("rows"), nb::arg("steps"), nb::arg("marks"),
              nb::arg("counters"), nb::arg("clock"), nb::arg("window"), nb::arg("given").none(),
-             nb::arg("arrival").none(), nb::arg("touched").none(), nb::arg("notify"), nb::arg("busy").none())
+             nb::arg("touched").none(), nb::arg("notify"), nb::arg("busy").none())
         .def_prop_rw(
             "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
             [](PyRing& owner, uint8_t notices) { owner.watch(notices); })

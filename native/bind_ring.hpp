@@ -34,8 +34,7 @@ class PyRing {
 public:
     PyRing(nb::list layouts, size_t num_obs, int64_t rows, int64_t steps, InOut<uint8_t, 3> marks,
            InOut<int64_t, 2> counters, InOut<int64_t> clock, nb::object window, std::optional<InOut<double, 3>> given,
-           std::optional<InOut<int64_t, 3>> arrival, std::optional<InOut<int64_t, 2>> touched, nb::object notify,
-           std::optional<In<uint8_t>> busy);
+           std::optional<InOut<int64_t, 2>> touched, nb::object notify, std::optional<In<uint8_t>> busy);
 
     nb::object write(nb::list values, std::optional<nb::list> nexts, In<bool, 2> terminated, In<bool, 2> truncated,
                      In<int64_t> numbers, std::optional<In<double, 2>> priority);

@@ -149,18 +149,7 @@ nb::object weights(In<double> values, double reference, double beta) {
 
 nb::object chooser_of_tree(nb::handle_t<SumTree> tree, nb::handle_t<PyRing> ring, InOut<std::int64_t, 2> seen,
                            InOut<double> draws, nb::object settings) {
-    auto& sums = nb::cast<SumTree&>(tree);
-    const auto& owner = nb::cast<const PyRing&>(ring);
-    const auto number = [&](const char* name) { return nb::cast<double>(settings.attr(name)); };
-    const double initial = number("initial"), eps = number("eps"), alpha = number("alpha");
-    seen_of(owner, seen);  // of its shape
-    Chooser* const made = new Proportional(
-        sums, sums, Proportions::of(settings, draws),
-        [&sums, &owner, seen, initial, alpha] { return sums.refresh(owner, seen, initial, alpha); },
-        [&sums, &owner, seen, initial, eps, alpha](const Updates& updates) {
-            return sums.update_items(owner, seen, updates, true, initial, eps, alpha);
-        },
-        nb::make_tuple(tree, ring, seen.object, draws.object));
+    Chooser* const made = new Proportional(tree, ring, seen, draws, std::move(settings));
     return nb::cast(made, nb::rv_policy::take_ownership);
 }
 

@@ -242,27 +242,30 @@ private:
     }
 };
 
-// What the samplers that draw in proportion have in common; see `ProportionalSampling` in relive.samplers.
+// The settings of a sampler that draws in proportion to priorities; see `Prioritized` in relive.samplers.
 struct Proportions {
     bool stratified, replacement;
     int scale;
     double start, end, over;  // of beta: from one to the other in so many draws; 0: it stays
-    double* draws;            // how many there were, and the last one's beta
+    double initial, eps, alpha;
+    double* draws;  // how many there were, and the last one's beta
 
     static Proportions of(nb::handle settings, InOut<double> draws) {
         require(draws.size == 2, "relive._ring._native: `draws` is not `[2]`");
         const nb::object beta = settings.attr("beta"), weights = settings.attr("weights");
         const bool moves = !PyFloat_Check(beta.ptr());
-        const auto number = [&](const char* name) {
-            return nb::cast<double>(moves ? nb::object(beta.attr(name)) : beta);
-        };
+        const auto number = [](nb::handle of, const char* name) { return nb::cast<double>(of.attr(name)); };
+        const auto of_beta = [&](const char* name) { return moves ? number(beta, name) : nb::cast<double>(beta); };
         const int scale = weights.equal(nb::str("batch")) ? 0 : weights.equal(nb::str("buffer")) ? 1 : 2;
         return {nb::cast<bool>(settings.attr("stratified")),
                 nb::cast<bool>(settings.attr("replacement")),
                 scale,
-                number("start"),
-                number("end"),
-                moves ? number("over") : 0.0,
+                of_beta("start"),
+                of_beta("end"),
+                moves ? number(beta, "over") : 0.0,
+                number(settings, "initial"),
+                number(settings, "eps"),
+                number(settings, "alpha"),
                 draws.data};
     }
 
@@ -270,22 +273,20 @@ struct Proportions {
     double beta() const { return draws[0] >= over ? end : start + (end - start) * (draws[0] / over); }
 };
 
-// A kernel that draws in proportion to the numbers of a sum tree; `Kernel` has `choose`, and the functions call it.
-template <typename Kernel>
+// Draws slots in proportion to the leaves of a tree that follows a ring.
 class Proportional : public Chooser {
 public:
-    using Refresh = std::function<int64_t()>;
-    using Update = std::function<int64_t(const Updates&)>;
+    Proportional(nb::handle_t<SumTree> tree, nb::handle_t<PyRing> ring, InOut<std::int64_t, 2> seen,
+                 InOut<double> draws, nb::object settings)
+        : tree_(nb::cast<SumTree&>(tree)),
+          ring_(nb::cast<const PyRing&>(ring)),
+          seen_(seen),
+          of_(Proportions::of(settings, draws)),
+          held_(nb::make_tuple(tree, ring, seen.object, draws.object)) {
+        seen_of(ring_, seen_);  // of its shape
+    }
 
-    Proportional(Kernel& kernel, SumTree& tree, const Proportions& of, Refresh refresh, Update update, nb::object held)
-        : kernel_(kernel),
-          tree_(tree),
-          of_(of),
-          refresh_(std::move(refresh)),
-          update_(std::move(update)),
-          held_(std::move(held)) {}
-
-    int64_t refresh() override { return refresh_(); }
+    int64_t refresh() override { return tree_.refresh(ring_, seen_, of_.initial, of_.alpha); }
     bool replacement() const override { return of_.replacement; }
     bool prioritizes() const override { return true; }
     void prepare(int64_t n) override {
@@ -298,18 +299,19 @@ public:
         return exponent;
     }
     void choose(const double* u, int64_t n, double beta, int64_t* slots, double* values, float* weights) override {
-        kernel_.choose(u, n, of_.stratified, of_.replacement, slots, values, scratch_.data());
+        tree_.choose(u, n, of_.stratified, of_.replacement, slots, values, scratch_.data());
         const double items = of_.scale == 2 ? tree_.tree().state[ITEMS] : 1.0;
         chosen().weights(values, n, tree_.reference(of_.scale, items, values, n), beta, weights);
     }
-    int64_t update(const Updates& updates) override { return update_(updates); }
+    int64_t update(const Updates& updates) override {
+        return tree_.update_items(ring_, seen_, updates, true, of_.initial, of_.eps, of_.alpha);
+    }
 
 private:
-    Kernel& kernel_;
     SumTree& tree_;
+    const PyRing& ring_;
+    InOut<std::int64_t, 2> seen_;
     Proportions of_;
-    Refresh refresh_;
-    Update update_;
     nb::object held_;  // what is referred to
     std::vector<double> scratch_;
 };

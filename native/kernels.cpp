@@ -31,7 +31,6 @@ constexpr double INFINITE = HUGE_VAL;
 constexpr double NOT_A_NUMBER = NAN;
 
 #include "node.hpp"
-#include "order.hpp"
 #include "pixels.hpp"
 #include "power.hpp"
 #include "tree.hpp"
@@ -45,8 +44,6 @@ const Kernels table = {
     draw_distinct,
     write,
     restore,
-    reorder,
-    ranked,
     power,
     mass,
     weights,

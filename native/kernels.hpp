@@ -30,31 +30,6 @@ struct Writes {
     std::int64_t stride;
 };
 
-constexpr int WIDTH = 14;   // members a node of an order
-constexpr int PLACES = 16;  // numbers that a search compares at once; unused ones are 0
-
-// A node of an order: three cache lines, so that few of them are touched by a change.
-struct Leaf {
-    std::int32_t members[WIDTH];  // slots; in an inner node the nodes below
-    std::int32_t size, parent;
-    double keys[PLACES];  // descending: of slots; of nodes a bound: nothing before them is below it, nothing from them
-                          // on is above it
-};
-struct Inner : Leaf {
-    std::int32_t left[PLACES];  // how many slots there are in a member and in those behind it
-};
-
-// Slots in descending order of their keys, of equal ones those that came earlier first: a B+ tree over memory that
-// a storage owns, of which zeros are an empty one.
-struct Order {
-    std::int64_t* state;
-    Leaf* leaves;
-    Inner* inner;
-    std::int32_t* home;  // of each slot: 1 + its leaf, 0 where it has none
-};
-// LEAVES, INNER: nodes ever made, and behind them 1 + the first of those that are free again.
-enum OrderState { ROOT, HEIGHT, ENTRIES, LEAVES, INNER = LEAVES + 2, ORDER_STATE = 8 };
-
 // Rows of one column to copy: row rows[i] of `from` to row i of `to`.
 struct Job {
     const char* from;
@@ -97,11 +72,6 @@ struct Kernels {
     // `scratch` has room for removed_count + added_count.
     void (*write)(Tree&, const Writes&, std::int64_t* scratch);
     void (*restore)(Tree&);
-    // Take slots out, if they are in it, and put others in, each behind its equals; those with a key of 0 stay out.
-    void (*reorder)(Order&, const std::int64_t* removed, std::int64_t removed_count, const std::int64_t* added,
-                    const double* keys, std::int64_t added_count);
-    // The slots at ranks, counted from 0.
-    void (*ranked)(const Order&, const std::int64_t* ranks, std::int64_t n, std::int64_t* slots);
     void (*power)(const double* x, std::int64_t n, double exponent, double* result);
     // (|td| + eps) ** alpha; returns the largest |td| + eps, NaN if any input is not finite.
     double (*mass)(const double* td, std::int64_t n, double eps, double alpha, double* result);

@@ -14,7 +14,6 @@ struct Slice {
     const Steps& steps;
     int64_t first, count;  // which of the call's lanes
     int64_t k;             // where among its steps that of the first lane is
-    int64_t now;           // the tick of the first lane
 
     int64_t number(int64_t i) const { return steps.numbers ? steps.numbers[first + i] : first + i; }
 };
@@ -62,8 +61,6 @@ protected:
             copy<&Plain::at>(*column, slice, slice.steps.values[c], all, end);
         for (const Plain* step = all; keeps_given_ && step < end; ++step)
             note(slice.steps, slice.k + step->i, step->at);
-        for (const Plain* step = all; arrival && step < end; ++step)
-            if (step->comes >= 0) show(arrival[step->comes], slice.now + step->i);
         for (const Plain* step = all; step < end; ++step) ids[slice.k + step->i] = finish(*step);
         return left;
     }
@@ -86,7 +83,6 @@ protected:
         for (const Column* c = begin; c < others; ++c, ++values)
             copy_row(c->at(step.after), *values + k * c->row, c->row);
         note(slice.steps, slice.k, step.at);
-        if (arrival && step.comes >= 0) show(arrival[step.comes], slice.now);
         ids[slice.k] = finish(step);
         return true;
     }
@@ -114,11 +110,10 @@ private:
     // without the other.
     struct Plain {
         Lane* lane;
-        int64_t i, number;     // which of the slice, and of the ring's lanes
-        int64_t at, after;     // storage rows of the step and of its successor
-        int64_t first;         // the first row that the lane stores
-        int64_t ready, comes;  // the new counter, and the storage row of the item that becomes ready; -1: none does
-        int64_t oldest, drawable, stored;
+        int64_t i, number;                        // which of the slice, and of the ring's lanes
+        int64_t at, after;                        // storage rows of the step and of its successor
+        int64_t first;                            // the first row that the lane stores
+        int64_t oldest, ready, drawable, stored;  // the new counters
     };
 
     // Whether its lane is at a plain step; whether that continues the stream is not looked at.
@@ -135,6 +130,10 @@ private:
         step.after = next_row(step.at);
         step.first = first;
         return true;
+    }
+
+    bool is_anchor(int64_t number, const Lane& lane, int64_t row) const {
+        return (mark_at(storage_row(number, memory_of(lane, row))) & ANCHOR) == ANCHOR;
     }
 
     // Whether the observations of some steps are those that their rows already hold.
@@ -168,7 +167,6 @@ private:
         const int64_t head = lane.head, first = step.first, ready = lane.ready;
         const bool comes = ready == head + 1 - span;
         step.ready = ready + comes;
-        step.comes = !comes ? -1 : ready == head ? step.at : storage_row(step.number, memory_of(lane, ready));
         int64_t row = first;
         // Where each stored row is a step, so are the one that goes and the one that comes: no mark need be read.
         if (lane.stored == head - first && lane.drawable == ready - first) {
@@ -179,7 +177,7 @@ private:
             row += over && first > head - rows;
         } else {
             step.oldest = lane.oldest;
-            step.drawable = lane.drawable + (comes && (ready == head || (mark_at(step.comes) & ANCHOR) == ANCHOR));
+            step.drawable = lane.drawable + (comes && (ready == head || is_anchor(step.number, lane, ready)));
             step.stored = lane.stored + 1;
             const auto leave = [&] {
                 const uint8_t mark = mark_at(storage_row(step.number, memory_of(lane, row)));

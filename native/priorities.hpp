@@ -6,8 +6,6 @@
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "changes.hpp"
@@ -39,8 +37,7 @@ public:
     bool same = false;  // one value stands for all
 
     // Nothing changes but what is gathered here; `seen`, which no one else moves on, does when `settle` is called.
-    // With `ordered`, what came is in the order of its arrivals, over all lanes.
-    void gather(const Ring& ring, const Seen* seen, double largest_so_far, double initial, bool ordered) {
+    void gather(const Ring& ring, const Seen* seen, double largest_so_far, double initial) {
         if (seen != seen_) known_.forget();
         seen_ = seen;
         gone.clear();
@@ -76,7 +73,6 @@ public:
             }
         }
         items = std::accumulate(drawable_.begin(), drawable_.end(), int64_t(0));
-        if (ordered && ring.arrival && ring.lanes > 1) sort_by_arrival(ring.arrival);
         if (!cleared) largest = std::max(largest, largest_so_far);
         same = !gives;
         values.assign(same ? 1 : come.size(), largest > 0 ? largest : initial);
@@ -84,14 +80,11 @@ public:
             if (const double given = peek(ring.given[rows_[i]]); std::signbit(given)) values[i] = -given;
     }
 
-    double value(size_t i) const { return values[same ? 0 : i]; }
-
     void settle(Seen* seen) {
         for (const Look& look : moved_) seen[look.number] = look.now;
         known_.settle();
         for (auto* list : {&gone, &come, &rows_}) give_back(*list);
         give_back(values);
-        give_back(arrived_);
     }
 
     // What a refresh after thousands of steps needed, later calls do not.
@@ -106,15 +99,11 @@ private:
         int64_t number;
         Seen now;
     };
-    struct Arrived {
-        int64_t when, row, slot;
-    };
     Known known_;
     const Seen* seen_ = nullptr;     // of the last call
     std::vector<int64_t> drawable_;  // items of each group
     std::vector<int64_t> rows_;
     std::vector<Look> moved_;
-    std::vector<Arrived> arrived_;
 
     void raise_by_given(const Ring& ring, int64_t number, const Seen& before, const Seen& now) {
         const Position at = ring.position(number, now.head);
@@ -123,19 +112,6 @@ private:
             const int64_t stored = ring.storage_row(number, ring.memory_of(at, row));
             // A row that only holds an observation has the priority of a step that is long gone.
             if (ring.mark_at(stored) & (STEP | LOST)) largest = std::max(largest, -peek(ring.given[stored]));
-        }
-    }
-
-    // Arrivals are read once: a writer that is a lap ahead may change them meanwhile, and a sort must not see that.
-    void sort_by_arrival(const int64_t* arrival) {
-        arrived_.clear();
-        for (size_t i = 0; i < come.size(); ++i) arrived_.push_back({peek(arrival[rows_[i]]), rows_[i], come[i]});
-        const auto earlier = [](const Arrived& one, const Arrived& other) { return one.when < other.when; };
-        if (std::is_sorted(arrived_.begin(), arrived_.end(), earlier)) return;
-        std::stable_sort(arrived_.begin(), arrived_.end(), earlier);
-        for (size_t i = 0; i < come.size(); ++i) {
-            rows_[i] = arrived_[i].row;
-            come[i] = arrived_[i].slot;
         }
     }
 };
@@ -147,7 +123,7 @@ public:
 
     // Take in what changed since `seen`, which moves on. Returns how many items have a positive priority.
     int64_t refresh(Tree& tree, const Ring& ring, Seen* seen, double initial, double alpha) {
-        news_.gather(ring, seen, tree.state[LARGEST], initial, false);
+        news_.gather(ring, seen, tree.state[LARGEST], initial);
         const auto gone = int64_t(news_.gone.size()), come = int64_t(news_.come.size());
         scratch_.resize(size_t(gone + come));
         tree.state[LARGEST] = news_.largest;

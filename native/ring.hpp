@@ -8,7 +8,6 @@ namespace relive {
 
 class Ring : public Observations {
 public:
-    int64_t* clock = nullptr;      // ticks once for every lane that a call writes to, where arrivals are kept
     int64_t* any_given = nullptr;  // whether a priority was ever given
     uint8_t watched = 0;           // which notices are still to be said
     int64_t enough_ends = 20;      // from so many on it is looked whether final observations repeat
@@ -49,7 +48,6 @@ public:
         const Touched::Call call(touched, steps.numbers, steps.n);
         if (steps.priority) publish(*any_given, 1);
         keeps_given_ = given && observe(*any_given);
-        const int64_t now = ticks(steps.n);
         const bool plain = may_be_plain(steps);
         // Values are read in the order in which they lie.
         const int64_t outer = steps.by_time ? steps.length : 1, inner = steps.by_time ? 1 : steps.length;
@@ -59,7 +57,7 @@ public:
                 const int64_t count = std::min(together, steps.n - i), end = k + count * inner;
                 for (int64_t j = i + TOGETHER; j < std::min(i + TOGETHER + count, steps.n); ++j)
                     prefetch(steps.numbers ? steps.numbers[j] : j);
-                for (; k < end; k += count) put({steps, i, count, k, now + i}, plain, ids);
+                for (; k < end; k += count) put({steps, i, count, k}, plain, ids);
             }
     }
 
@@ -72,7 +70,7 @@ public:
                 close(number, lane);
             else if (open(number, lane))
                 forget_newest(number, lane);
-            finish(number, lane, ticks(1), -1, 0);
+            finish(number, lane, -1, 0);
         }
     }
 
@@ -87,13 +85,8 @@ private:
             int64_t at = 0;
             const int64_t row = step(slice.steps, slice.k + i, number, lane, at);
             ids[slice.k + i] = row * lanes + number;
-            finish(number, lane, slice.now + i, row, at);
+            finish(number, lane, row, at);
         }
-    }
-
-    // The first of so many ticks.
-    int64_t ticks(int64_t n) const {
-        return clock ? std::atomic_ref<int64_t>(*clock).fetch_add(n, std::memory_order_relaxed) : 0;
     }
 
     // Each step works on a copy of its lane's counters. `oldest` is published before a row that could be drawn is
@@ -318,13 +311,12 @@ private:
     }
 
     // Show the lane as it is now: `head`, which says that all before it stands, and then what depends on it.
-    void finish(int64_t number, Lane& lane, int64_t now, int64_t written, int64_t written_at) {
+    void finish(int64_t number, Lane& lane, int64_t written, int64_t written_at) {
         Lane& shown = lane_of[number];
         notable_ |= lane.cuts != shown.cuts || lane.ends != shown.ends || (full(lane) && !full(shown));
         for (int64_t row = std::max(shown.ready, lane.oldest); row < lane.ready; ++row) {
             const int64_t at = row == written ? written_at : storage_row(number, memory_of(lane, row));
             lane.drawable += (marks[at] & ANCHOR) == ANCHOR;
-            if (arrival) show(arrival[at], now);
         }
         show(shown.memory, lane.memory);
         std::atomic_thread_fence(std::memory_order_release);  // for `snapshot`

@@ -34,9 +34,8 @@ public:
     uint8_t* marks = nullptr;
     Lane* lane_of = nullptr;
     Touched touched;
-    // Bookkeeping that only some samplers ask for, one entry a row; null where it is not kept.
-    double* given = nullptr;     // -priority where one was given (-0.0 is a given zero), else +0.0
-    int64_t* arrival = nullptr;  // orders rows by when they became ready
+    // Of each row -priority where one was given (-0.0 is a given zero), else +0.0; null where no sampler asks for it.
+    double* given = nullptr;
 
     int64_t zero_row() const { return lanes * depth; }
     int64_t slots() const { return lanes * rows; }

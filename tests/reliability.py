@@ -72,7 +72,7 @@ PROMISES = [
     Promise(
         "draw",
         "Draws follow their law",
-        ("tests/samplers/test_draws.py", "tests/samplers/test_ranked.py", "tests/items/test_hindsight.py"),
+        ("tests/samplers/test_draws.py", "tests/items/test_hindsight.py"),
         "`test_meta_uniform_draws_of_the_positive_ones_are_found`",
     ),
     Promise(

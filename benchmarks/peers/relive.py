@@ -34,8 +34,7 @@ class Relive(Peer):
     def sampler(self, spec: Spec) -> Any:
         relive, settings = self.lib, {"replacement": not spec.sampler.endswith("-distinct")}
         if spec.prioritized:
-            kind = relive.Ranked if spec.sampler == "ranked" else relive.Prioritized
-            return kind(alpha=ALPHA, beta=BETA, **settings)
+            return relive.Prioritized(alpha=ALPHA, beta=BETA, **settings)
         return relive.Uniform(over="episodes" if spec.sampler == "episodes" else "steps", **settings)
 
     def fill(self, count: int) -> None:

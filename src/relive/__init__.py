@@ -25,6 +25,7 @@ from .errors import SchemaError as SchemaError
 from .errors import StaleId as StaleId
 from .errors import StorageError as StorageError
 from .items import Transitions as Transitions
+from .samplers import GONE as _GONE_SAMPLERS
 from .samplers import Uniform as Uniform
 from .schema import Field as Field
 from .schema import Schema as Schema
@@ -57,7 +58,6 @@ if _TYPE_CHECKING:
     from .processes.writer import Writer as Writer
     from .samplers import Anneal as Anneal
     from .samplers import Prioritized as Prioritized
-    from .samplers import Ranked as Ranked
     from .storage import Mapped as Mapped
     from .storage import Shared as Shared
     from .sum_tree import SumTree as SumTree
@@ -73,7 +73,6 @@ _LATER = {
     "Mapped": ".storage",
     "Mixture": ".mixture",
     "Prioritized": ".samplers",
-    "Ranked": ".samplers",
     "RateLimiter": "._flow.limiter",
     "Sequences": ".items",
     "Saved": ".checkpoints._saving",
@@ -103,11 +102,9 @@ _MODULES = (
     "torchrl",
     "trajectories",
 )
-_load = _later(__name__, _LATER)
-
-
 # Names of earlier versions, and what has taken their place.
-_GONE = {"cpprb": "relive.ReplayBuffer: docs/switch.md has cpprb's arguments beside its own"}
+_GONE = {"cpprb": "relive.ReplayBuffer: docs/switch.md has cpprb's arguments beside its own", **_GONE_SAMPLERS}
+_load = _later(__name__, _LATER)
 
 
 def __getattr__(name: str) -> _Any:

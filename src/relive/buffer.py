@@ -51,7 +51,7 @@ class ReplayBuffer:
         capacity: Steps that are kept, over all lanes (>= `num_envs`): the newest `capacity // num_envs` of each lane.
         num_envs: Lanes: uninterrupted streams of steps, one per environment (or writer).
         item: What one draw expands to: `Transitions(...)`, `Sequences(...)` or `Hindsight(...)`.
-        sampler: Which items are drawn: `Uniform()`, `Prioritized(...)` or `Ranked(...)`.
+        sampler: Which items are drawn: `Uniform()` or `Prioritized(...)`.
         storage: Where the bytes live: `Ram()`, `Shared(name)` or `Mapped(path)`.
         limiter: A `RateLimiter`, which makes adding and drawing wait for each other; None: no call waits.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
@@ -537,7 +537,7 @@ class ReplayBuffer:
         return drawing.can_sample(self._core, wanted)
 
     def stats(self) -> Stats:
-        """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized` and `Ranked`.
+        """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized`.
 
         A signal handler may call it at any time; in the middle of another call some counts are those before it.
         """

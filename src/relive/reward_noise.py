@@ -125,8 +125,3 @@ def noise_gradient(predicted: Tensor, reward: Tensor) -> Tensor:
     # Through the logarithm, which is finite or -inf where e2 / v would be 0 / 0.
     ratio = (error.square().log() - log_variance).exp().clamp(max=LIMIT)
     return torch.stack((2.0 * error, 1.0 - ratio), dim=-1)
-
-
-def effective_share(rarity: Float64) -> float:
-    """Return which share of a batch its draw probabilities leave once they are corrected for: 1 for uniform draws."""
-    return float(rarity.sum() ** 2 / (len(rarity) * (rarity @ rarity)))

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from needs import needs
+from own_sampler import Recent
 
 needs("tianshou")
 torch = pytest.importorskip("torch")
@@ -275,7 +276,7 @@ REFUSED = {
         r"Expected a batch with `obs_next`",
     ),
     "another sampler": (
-        lambda: VectorReplayBuffer(10, 1, sampler=relive.Ranked(), observation_space=SPACE, action_space=SPACE),
+        lambda: VectorReplayBuffer(10, 1, sampler=Recent(k=5), observation_space=SPACE, action_space=SPACE),
         r"Expected `Uniform\(\)` or `Prioritized",
     ),
 }

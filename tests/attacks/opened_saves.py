@@ -13,7 +13,7 @@ from relive._ring import kernels as _kernels
 from relive.testing._lives import BACK_ENDS
 
 NAME = "0" * 32
-OTHERS = {"capacity": ROWS, "item": relive.Sequences(2, starts=2), "sampler": relive.Ranked()}
+OTHERS = {"capacity": ROWS, "item": relive.Sequences(2, starts=2), "sampler": relive.Prioritized(newest="stored")}
 
 
 def make(path: Path) -> None:

@@ -235,7 +235,7 @@ def test_counters_do_not_overflow(start, how, tmp_path):
 
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)
-@pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Ranked()])
+@pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Prioritized(newest="stored")])
 def test_a_final_observation_has_no_priority(sampler: Any, kernels: str) -> None:
     """Its row may be that of a step that was given one long ago, in front of a `clear`."""
     with _kernels.use(kernels):

@@ -132,7 +132,9 @@ def test_a_number(name: str, kernels: str) -> None:
 
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)
-@pytest.mark.parametrize("sampler", [relive.Prioritized(replacement=False), relive.Ranked()], ids=repr)
+@pytest.mark.parametrize(
+    "sampler", [relive.Prioritized(replacement=False), relive.Prioritized(newest="stored")], ids=repr
+)
 def test_other_samplers(sampler: Any, kernels: str) -> None:
     with _kernels.use(kernels):
         buffer = made(sampler)

@@ -20,9 +20,8 @@ SAMPLERS = {
     "episodes": relive.Uniform(over="episodes"),
     "prioritized": relive.Prioritized(eps=0.0),
     "prioritized without replacement": relive.Prioritized(eps=0.0, replacement=False),
-    "ranked": relive.Ranked(eps=0.0),
 }
-PRIORITIZED = ["prioritized", "ranked"]
+PRIORITIZED = ["prioritized", "prioritized without replacement"]
 both = pytest.mark.parametrize("kernels", BACK_ENDS)
 
 

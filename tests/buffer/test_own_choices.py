@@ -62,7 +62,6 @@ class Bare:
     """A sampler that inherits from nothing and has no more than it must: errors above `cap` count as `cap`."""
 
     replacement = prioritizes = True
-    keeps = ("given",)
     lacks: str | None = None
 
     def __init__(self, cap: float = 2.0) -> None:
@@ -253,7 +252,7 @@ def test_priorities_of_an_own_sampler_are_its_own_after_a_load(tmp_path: Path) -
     buffer.update_priorities([0, 1], [9.0, 1.5])
     buffer.save(tmp_path)
     assert relive.load(tmp_path, sampler=Bare()).priorities([0, 1]).tolist() == [2.0, 1.5]
-    assert relive.load(tmp_path, sampler=relive.Ranked()).priorities([0, 1]).tolist() == [1.0, 1.0]
+    assert relive.load(tmp_path, sampler=relive.Prioritized()).priorities([0, 1]).tolist() == [1.0, 1.0]
     with pytest.raises(relive.ArgumentError, match=r"one of `.*Bare`.*a class that is `relive.saved_as` a name"):
         relive.load(tmp_path)
 
@@ -329,7 +328,7 @@ def test_a_name_of_a_list_cannot_be_taken() -> None:
         relive.saved_as("[]")
 
 
-@pytest.mark.parametrize("name", ["prioritizes", "keeps", "spec"])
+@pytest.mark.parametrize("name", ["prioritizes", "spec"])
 def test_a_sampler_without_a_base_class_needs_what_has_a_default_there(name: str) -> None:
     lacking = type("Lacking", (), {key: value for key, value in vars(Bare).items() if key not in (name, "__dict__")})
     with pytest.raises(relive.ArgumentError, match=rf"has no `{name}`; the base class `relive.samplers.Sampler` has"):

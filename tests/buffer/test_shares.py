@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import storages
+from ranked_sampler import Ranked
 
 import relive
 from relive._buffer import drawing, stored
@@ -142,10 +143,10 @@ def test_ids_to_come_are_told_by_the_next_rows() -> None:
 
 
 def test_refusals() -> None:
-    ranked, uniform, full = made(relive.Ranked()), made(relive.Uniform()), made(NO_REPEATS[0])
+    ranked, uniform, full = made(Ranked()), made(relive.Uniform()), made(NO_REPEATS[0])
     calls = drawing.share, lambda core: drawing.draw_at(core, [0.5]), lambda core: drawing.raise_priority(core, 1.0)
     for call in calls:
-        with pytest.raises(relive.ArgumentError, match=r"Ranked\(.*a rank is one among all items.*`Prioritized\(\)`"):
+        with pytest.raises(relive.ArgumentError, match=r"Ranked\(.*its index has no `"):
             call(ranked._core)
     for fractions in ([], [1.0], [-0.1], [np.nan], [[0.5]], 0.5):
         with pytest.raises(relive.ArgumentError, match=r"Expected numbers in \[0, 1\)"):

@@ -368,7 +368,7 @@ def test_a_refused_call_frees_the_lock():
     assert buffer.stats().added == 50
 
 
-@pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Ranked()], ids=repr)
+@pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Prioritized(newest="stored")], ids=repr)
 def test_statistics_are_computed_outside_of_the_lock(sampler: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other threads wait for a copy of the priorities, not for sorting them."""
     buffer = make(sampler)

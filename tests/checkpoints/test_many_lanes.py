@@ -15,15 +15,13 @@ import pytest
 
 import relive
 from relive._ring import kernels as _kernels
-from relive._ring.lanes import STEP
-from relive.checkpoints._copying import copied
 from relive.checkpoints.inspection import inspect, verify
 from relive.checkpoints.salvage import salvage
 from relive.testing._lives import BACK_ENDS
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 SCHEMA = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
-OTHERS = {"item": relive.Transitions(n_step=2), "sampler": relive.Ranked()}
+OTHERS = {"item": relive.Transitions(n_step=2), "sampler": relive.Prioritized()}
 WAYS: dict[str, Callable[[relive.ReplayBuffer, Path, Path], Any]] = {
     "save": lambda buffer, saved, new: buffer.save(new),
     "load": lambda buffer, saved, new: relive.load(saved),
@@ -83,18 +81,6 @@ def test_as_much_python_runs_for_many_lanes_as_for_few(way: str, tmp_path: Path)
             buffer.save(folder / "saved")
             counts.append(lines_of(lambda: WAYS[way](buffer, folder / "saved", folder / "new")))  # noqa: B023
         assert counts[2] - counts[1] < 64 - 8  # not a line for each lane more
-
-
-def test_older_steps_of_a_lane_come_first_where_their_order_is_not_saved(tmp_path: Path) -> None:
-    """`Prioritized` does not know when priorities were set; ranks of equal ones go round the lanes, oldest first."""
-    buffers = [build(lanes) for lanes in (3, 2)]
-    for number, buffer in enumerate(buffers):
-        add(buffer, 5, list(range(buffer.num_envs)))
-        buffer.save(tmp_path / str(number))
-    loaded = relive.load([tmp_path / "0", tmp_path / "1"], lanes=[[2, 0], [1, 0]], sampler=relive.Ranked())
-    arrays = copied(loaded._core).arrays
-    stamps = arrays["slots/ranks.stamps"][arrays["rows/marks"] & STEP > 0].reshape(4, 5)
-    assert stamps.T.argsort(axis=None, kind="stable").tolist() == list(range(20))
 
 
 def test_a_save_whose_files_have_rows_of_a_lane_that_are_gone_can_be_salvaged(tmp_path: Path) -> None:

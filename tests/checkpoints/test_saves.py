@@ -144,8 +144,8 @@ def test_what_is_saved_without_waiting_is_an_instant(tmp_path: Path) -> None:
     assert_same_batch(relive.load(tmp_path).sample(64), expected.sample(64))
 
 
-@pytest.mark.parametrize("ours", [relive.Prioritized(alpha=0.5), relive.Ranked()])
-@pytest.mark.parametrize("theirs", [relive.Prioritized(alpha=0.9), relive.Ranked(alpha=1.0), relive.Uniform()])
+@pytest.mark.parametrize("ours", [relive.Prioritized(alpha=0.5), relive.Prioritized(newest="stored")])
+@pytest.mark.parametrize("theirs", [relive.Prioritized(alpha=0.9), relive.Uniform()])
 def test_another_sampler_takes_the_priorities(ours: Any, theirs: Any, tmp_path: Path) -> None:
     """Zero stays zero, and new steps get the largest of before."""
     buffer = make(sampler=ours)

@@ -244,7 +244,6 @@ def fitting(config: Config, other: Config, more: int) -> Config:
 @settings(max_examples=settings().max_examples // 3)
 def test_the_same_steps_under_other_choices(config: Config, other: Config, data: st.DataObject) -> None:
     """Another item, sampler, capacity: what can be drawn is what the oracle of these choices has, then and later."""
-    config, other = (dataclasses.replace(each, ranked=data.draw(st.booleans())) for each in (config, other))
     wanted = fitting(config, other, data.draw(st.integers(0, 12)))
     buffer, envs = config.build(), config.envs()
     oracle = dataclasses.replace(wanted, steps=config.steps).oracle()

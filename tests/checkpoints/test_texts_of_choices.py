@@ -77,7 +77,6 @@ def schema(text: Callable[[str], Any], number: Any = 3) -> relive.Schema:
 CHOICES: dict[str, Callable[[Callable[[str], Any], Any], dict[str, Any]]] = {
     "weights": lambda text, n: {"sampler": relive.Prioritized(weights=text("none"), beta=relive.Anneal(0.4, 1, n))},
     "buffer": lambda text, n: {"sampler": relive.Prioritized(weights=text("buffer"), beta=relive.Anneal(0.4, 1.0, n))},
-    "ranked": lambda text, n: {"sampler": relive.Ranked(weights=text("none"), beta=relive.Anneal(0.4, 1.0, over=n))},
     "one's own": lambda text, n: {"sampler": Told(scale=text("none"), count=n)},
     "over": lambda text, n: {"sampler": relive.Uniform(over=text("episodes"))},
     "steps": lambda text, n: {"sampler": relive.Uniform(over=text("steps")), "item": relive.Transitions(n_step=n)},
@@ -122,7 +121,7 @@ def test_a_load_is_not_one_under_other_choices(kind: str, name: str, tmp_path: A
         live(each)
         for _ in range(10):
             batch = each.sample(8)
-            if name in ("weights", "buffer", "ranked", "one's own"):
+            if name in ("weights", "buffer", "one's own"):
                 each.update_priorities(batch.ids, np.arange(8.0))
     buffer.save(tmp_path)
     loaded, again = relive.load(tmp_path), relive.load(tmp_path, **choices)

@@ -22,7 +22,6 @@ SAMPLERS = {
     "uniform": relive.Uniform(),
     "episodes": relive.Uniform(over="episodes"),
     "prioritized": relive.Prioritized(),
-    "ranked": relive.Ranked(),
 }
 
 
@@ -121,7 +120,7 @@ def of_page(file: Path) -> Resources:
     ("shape", "stack"), [((16, 16), None), ((16, 16), 4), ((16, 12, 3), None), ((3, 16, 12), None), ((4, 16, 12), None)]
 )
 def test_the_page_of_a_save_needs_nothing_else(shape, stack, tmp_path, capsys):
-    buffer_of(relive.Ranked(), shape, stack).save(tmp_path / "save")
+    buffer_of(relive.Prioritized(), shape, stack).save(tmp_path / "save")
     out_of(capsys, "inspect", str(tmp_path / "save"), "--html", str(tmp_path / "page.html"))
     page = of_page(tmp_path / "page.html")
     assert not page.found

@@ -34,6 +34,7 @@ EXAMPLES: dict[str, list[str] | None] = {
     "reaching_sb3.py": ["--steps", "60"],
     "own_item.py": [],
     "own_sampler.py": [],
+    "ranked_sampler.py": [],
     "write_back.py": [],
 }
 # Pages and examples whose code needs a library that may not be there.
@@ -98,7 +99,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
 def ran(path: Path, arguments: list[str], folder: Path) -> tuple[int, str]:
     """How an example ended, and what it said of errors: in a process of its own, that need not import PyTorch again."""
     # Names that an example registers are those of a process without other examples.
-    if LONG or path.stem.startswith("own_") or not hasattr(os, "fork"):
+    if LONG or path.stem.startswith(("own_", "ranked_")) or not hasattr(os, "fork"):
         command = [sys.executable, "-W", "error::UserWarning", str(path), *arguments]
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
         return run.returncode, run.stderr

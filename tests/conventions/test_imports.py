@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 
@@ -23,7 +24,12 @@ SLOW = [
     "relive._ring._native",
     "relive._schema.spaces",
 ]
-SLOW += ["relive._ring.kernels_numpy", "relive._ring.kernel_types", "relive.items.sequences", "relive.samplers.ranked"]
+SLOW += [
+    "relive._ring.kernels_numpy",
+    "relive._ring.kernel_types",
+    "relive.items.sequences",
+    "relive.samplers.prioritized",
+]
 MOST = 47  # of relive's own modules
 
 
@@ -70,17 +76,25 @@ def test_every_public_name_is_there_and_listed() -> None:
     code = "import relive; print(*[name for name in dir(relive) if name[0] != '_' and getattr(relive, name, 0) is 0])"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-    names = {"Anneal", "Prioritized", "Ranked", "ReplayBuffer", "Sequences", "SumTree", "sequence_priority"}
+    names = {"Anneal", "Prioritized", "ReplayBuffer", "Sequences", "SumTree", "sequence_priority"}
     assert names <= set(dir(relive))
     assert names <= set(relive.__all__)  # for `from relive import *`
     with pytest.raises(AttributeError, match="no attribute `Nothing`"):
         relive.Nothing  # noqa: B018
 
 
-@pytest.mark.parametrize(("name", "instead"), [("cpprb", "relive.ReplayBuffer")])
+GONE = [
+    ("cpprb", "relive.ReplayBuffer"),
+    ("Ranked", "`relive.Prioritized`, or .*examples/ranked_sampler.py"),
+    ("samplers.Ranked", "`relive.Prioritized`, or .*examples/ranked_sampler.py"),
+]
+
+
+@pytest.mark.parametrize(("name", "instead"), GONE)
 def test_a_name_that_is_gone_says_what_took_its_place(name: str, instead: str) -> None:
+    *modules, last = name.split(".")
     with pytest.raises(AttributeError, match=f"relive.{name} is gone: use {instead}"):
-        getattr(relive, name)
+        getattr(functools.reduce(getattr, modules, relive), last)
 
 
 def test_a_star_import_brings_no_module() -> None:

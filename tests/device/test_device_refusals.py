@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from own_sampler import Recent
 
 import relive
 
@@ -40,7 +41,7 @@ def obs_of(**options: Any) -> relive.Schema:
         ({"item": relive.Hindsight(reward=lambda *_: 0.0), "schema": GOALS}, "use `Transitions"),
         ({"item": relive.Sequences(2, across_episodes=True)}, "leave `across_episodes` out"),
         ({"item": relive.Sequences(2, burn_in=1)}, "leave `burn_in` out; or use a `ReplayBuffer`"),
-        ({"sampler": relive.Ranked()}, "use `Uniform\\(\\)` or `Prioritized"),
+        ({"sampler": Recent(k=5)}, "use `Uniform\\(\\)` or `Prioritized"),
         ({"sampler": relive.Prioritized(replacement=False)}, "leave `replacement` out"),
         ({"sampler": relive.Uniform(over="episodes")}, "leave `over` out"),
         (

@@ -13,7 +13,7 @@ from needs import needs
 
 torch = needs("torch")
 
-from device_trees import CAPACITIES, Twins, leaves, ring_with_a_life, some_ids, twins, uniforms
+from device_trees import CAPACITIES, leaves, ring_with_a_life, some_ids, twins, uniforms
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from relive import Anneal, Prioritized
@@ -23,7 +23,6 @@ from relive._ring.plans import State
 from relive.device import _draw, _tree, _update
 from relive.device._power import power
 from relive.device._random import key_of
-from relive.samplers._priorities import ProportionalSampling
 
 NUMBERS = [0.0, 5e-324, 1e-310, 2.0**-1022, 2.0**-1000, 1.0, 2.0**960, 1.5e300]
 SCALES = ["batch", "buffer", "none"]
@@ -92,11 +91,6 @@ def test_priorities(seed: int, alpha: float, eps: float) -> None:
         pair.assert_same()
 
 
-def sampling(pair: Twins, settings: Prioritized) -> tuple[ProportionalSampling, Any]:
-    """What draws from the NumPy kernel, and the draws of its twin."""
-    return ProportionalSampling(settings, pair.kernel, pair.state, np.zeros(2)), torch.zeros(2, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("weights", SCALES)
 @pytest.mark.parametrize("beta", [0.4, 1.0, Anneal(0.4, 1.0, 7)])
 @pytest.mark.parametrize("stratified", [True, False])
@@ -105,18 +99,20 @@ def test_draws_with_weights(weights: str, beta: float | Anneal, stratified: bool
     settings = Prioritized(beta=beta, weights=weights, stratified=stratified)
     rng, bits = np.random.default_rng(3), np.random.Philox(7)
     pair = twins(1000, leaves(rng, 1000, 0.2))
-    ours, draws = sampling(pair, settings)
+    draws, scale = torch.zeros(2, dtype=torch.float64), SCALES.index(weights)
     key, position = key_of(bits)
     generator = np.random.Generator(bits)
     for call in range(10):
         n = int(rng.integers(1, 300))
         other = 0.7 if call in (4, 5) else None
         given = torch.tensor(0.7, dtype=torch.float64) if call == 5 else other
-        expected = ours.draw(n, generator, other)
+        exponent = settings.beta_at(call) if other is None else other
+        items = pair.state[4] if scale == 2 else 1.0
+        expected = pair.kernel.sample(generator.random(n), stratified, True, scale, items, exponent)
         drawn = _draw.prioritized(pair.tree, draws, key, position, n, settings, given)
-        np.testing.assert_array_equal(drawn.slots.numpy(), expected.slots)
+        np.testing.assert_array_equal(drawn.slots.numpy(), expected.leaves)
         assert drawn.weights.numpy().tobytes() == np.asarray(expected.weights).tobytes()
-        assert draws.tolist() == [call + 1, expected.beta]
+        assert draws.tolist() == [call + 1, exponent]
 
 
 class DividedByTensors(TorchDispatchMode):

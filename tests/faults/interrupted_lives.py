@@ -23,7 +23,6 @@ SAMPLERS = {
     "episodes": relive.Uniform(over="episodes"),
     "prioritized": relive.Prioritized(beta=relive.Anneal(0.1, 1.0, over=9), weights="buffer"),
     "prioritized without replacement": relive.Prioritized(replacement=False),
-    "ranked": relive.Ranked(beta=relive.Anneal(0.1, 1.0, over=9), weights="none"),
 }
 
 
@@ -184,10 +183,10 @@ class Twins:
         self.buffer.rng.bit_generator.state = self.before.generator
         if prioritizes(self.buffer):
             assert self._draws() == self.draws or not moved
-            self.buffer._core.index._sampling._draws[0] = self.draws - 1  # type: ignore[attr-defined]
+            self.buffer._core.index._draws[0] = self.draws - 1  # type: ignore[attr-defined]
         np.testing.assert_equal(seen(self.buffer, self.streams), self.views[0])
 
     def _draws(self) -> float:
         """The clock of beta."""
         index: Any = self.buffer._core.index
-        return float(index._sampling._draws[0]) if prioritizes(self.buffer) else 0.0
+        return float(index._draws[0]) if prioritizes(self.buffer) else 0.0

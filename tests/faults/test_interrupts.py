@@ -45,8 +45,6 @@ from relive.testing._lives import feed, life
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
-# Of Ranked, histories after which NumPy's order is merged in different calls.
-HISTORIES = {("ranked", "native"): (11,), ("ranked", "numpy"): (11, 15)}
 # What is the same for all samplers, and long: one case goes through all its lines, each other one through some others.
 SHARED = ("writing.", "_step_parser.", "_arguments.", "ring.", "rows.", "_nests.", "_fields.", "_journal.")
 THOROUGH = {"add behind a cut", "cut"}
@@ -57,14 +55,14 @@ CASES = [(sampler, kernels) for kernels in BACK_ENDS[::-1] for sampler in SAMPLE
 def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernels: str, record_property: Any) -> None:
     functions: set[str] = set()
     cases = 0
-    for steps in HISTORIES.get((sampler, kernels), (5, 23) if kernels == "native" else (11,)):
+    for steps in (5, 23) if kernels == "native" else (11,):
         with _kernels.use(kernels):
             buffer, streams = lived(SAMPLERS[sampler], steps)
         for name in calls(buffer, streams):
             twins = Twins(buffer, streams, name)
             functions.update(twins.lines)
             writes = name.startswith(("add", "extend"))
-            all_lines = (sampler, steps, name) in (("ranked", 11, name) for name in THOROUGH) or not writes
+            all_lines = not writes or (sampler == "prioritized" and steps < 23 and name in THOROUGH)
             moments: list[int] = []
             skipped = steps + 7 * list(SAMPLERS).index(sampler)
             for at, line in enumerate(twins.lines):
@@ -75,8 +73,8 @@ def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernel
                 twins.interrupt(at)
                 cases += 1
     record_property("cases", cases)
-    if sampler == "ranked" and kernels == "numpy":
-        assert {"order.Order._merge", "journal.Journal.__exit__", "ranks.Ranks.update"} <= functions
+    if sampler == "prioritized" and kernels == "numpy":
+        assert {"journal.Journal.__exit__", "tree.Tree.update"} <= functions
     if kernels == "numpy":
         assert {"writing.Writing.forget_newest", "writing.Writing._drop", "ring.Ring.write"} <= functions
 
@@ -134,7 +132,7 @@ def test_a_call_with_a_limiter_interrupted_at_any_line_has_happened_or_not(name:
 @pytest.mark.slow
 def test_a_save_interrupted_at_any_line_is_complete_or_not_there(tmp_path: Path, record_property: Any) -> None:
     """The buffer goes on and can be saved again; what is loaded is one of its states."""
-    buffer, streams = lived(SAMPLERS["ranked"], 23)
+    buffer, streams = lived(SAMPLERS["prioritized"], 23)
     buffer.save(tmp_path)
     buffer.add(**streams.step())
     states = [relive.load(tmp_path), pickle.loads(pickle.dumps(buffer))]
@@ -249,7 +247,7 @@ def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: Oracle
         np.testing.assert_array_equal(ours.weights, theirs.weights)
 
 
-@pytest.mark.parametrize(("sampler", "name"), [("uniform", "cut"), ("ranked", "update_priorities")])
+@pytest.mark.parametrize(("sampler", "name"), [("uniform", "cut"), ("prioritized", "update_priorities")])
 def test_meta_half_a_change_is_found(sampler: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the journal's undoing, some line of an interrupted call leaves neither buffer."""
     monkeypatch.setattr("relive._base.journal.Journal.__exit__", lambda *_: None)

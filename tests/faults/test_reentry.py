@@ -68,7 +68,7 @@ def test_looking_at_any_line_changes_nothing(sampler: str, kernels: str) -> None
 
 
 @pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
-@pytest.mark.parametrize("sampler", ["episodes", "prioritized", "ranked"])
+@pytest.mark.parametrize("sampler", ["episodes", "prioritized"])
 def test_changing_calls_are_refused_inside_a_call(sampler: str, kernels: str) -> None:
     with _kernels.use(kernels):
         buffer, streams = lived(SAMPLERS[sampler], 11)
@@ -104,7 +104,7 @@ def test_changing_calls_are_refused_inside_a_call(sampler: str, kernels: str) ->
 
 SCRIPT = """
 import random, signal, sys, warnings
-import numpy as np, relive
+import numpy as np, ranked_sampler, relive
 from relive._ring import kernels as _kernels
 from relive.errors import ReliveError
 
@@ -120,7 +120,7 @@ def step(t, jump=0.0):
 
 def hook():
     "The buffer's own warning makes the caller look at the buffer."
-    for sampler in (relive.Uniform(), relive.Ranked()):
+    for sampler in (relive.Uniform(), relive.Prioritized()):
         buffer, told = make(sampler), []
         def showwarning(text, *_):
             told.append((str(text), buffer.stats().added, len(buffer), buffer.can_sample(1)))
@@ -135,7 +135,7 @@ def hook():
 def handler():
     "A timer's handler looks and meddles while the main program works."
     refused = 0
-    for sampler in (relive.Uniform(over="episodes"), relive.Prioritized(), relive.Ranked()):
+    for sampler in (relive.Uniform(over="episodes"), relive.Prioritized(), ranked_sampler.Ranked()):
         buffer, added, random_ = make(sampler), 0, random.Random(0)
         def on_alarm(*_):
             global refused, added

@@ -22,7 +22,6 @@ SAMPLERS = {
     "without replacement": relive.Uniform(replacement=False),
     "episodes": relive.Uniform(over="episodes"),
     "prioritized": relive.Prioritized(beta=relive.Anneal(0.4, 1.0, over=5)),
-    "ranked": relive.Ranked(beta=relive.Anneal(0.4, 1.0, over=5)),
 }
 ITEMS = {
     "transitions": relive.Transitions(n_step=3),
@@ -207,7 +206,7 @@ def test_a_wait_that_takes_too_long_is_raised_by_the_consumer() -> None:
 @pytest.mark.usefixtures("_impatient_interpreter")
 @pytest.mark.filterwarnings("ignore:os.fork")  # JAX, where it is installed and was used before
 def test_a_forked_child_has_the_buffer_but_not_the_thread() -> None:
-    buffer = make(sampler=relive.Ranked())
+    buffer = make(sampler=relive.Prioritized())
     with buffer.prefetch(64, depth=2) as batches:
         for number in range(30 if LONG else 8):
             next(batches)

@@ -1,6 +1,7 @@
 """Random lives of prioritized buffers, whose draws were recorded before samplers read the ring's counters themselves.
 
-`python tests/golden/recorded_draws.py FILE` records them again, with whatever relive is installed.
+`python tests/golden/recorded_draws.py FILE` records them again, with whatever relive is installed. The file has draws
+by rank, too, which relive does not make any more, and `tests/samplers/test_ranked.py` compares with an example's.
 """
 
 from __future__ import annotations
@@ -16,25 +17,21 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "prioritized": {},
     "prioritized, independent": {"stratified": False, "weights": "buffer"},
     "prioritized, no repeats": {"replacement": False, "weights": "none"},
-    "ranked": {},
-    "ranked, independent": {"stratified": False, "weights": "buffer", "alpha": 1.0},
-    "ranked, no repeats": {"replacement": False, "weights": "none"},
 }
 LIVES = 12
 
 
-def build(name: str, seed: int, storage: Any = None) -> relive.ReplayBuffer:
-    """The buffer of one life: other lanes, rows and items for every seed."""
+def build(name: str, seed: int, storage: Any = None, sampler: Any = None) -> relive.ReplayBuffer:
+    """Make the buffer of one life: other lanes, rows and items for every seed."""
     rng = np.random.default_rng(seed)
     lanes, rows, n = int(rng.integers(1, 5)), int(rng.integers(10, 40)), int(rng.integers(1, 5))
     item = relive.Sequences(4, n_step=n, starts=2) if seed % 3 == 2 else relive.Transitions(n_step=n)
-    kind = relive.Ranked if name.startswith("ranked") else relive.Prioritized
     return relive.ReplayBuffer(
         relive.Schema(obs=relive.Field(2), action=relive.Field()),
         rows * lanes,
         num_envs=lanes,
         item=item,
-        sampler=kind(**SAMPLERS[name]),
+        sampler=sampler or relive.Prioritized(**SAMPLERS[name]),
         storage=storage,
         seed=seed,
         boundaries=0,

@@ -1,4 +1,4 @@
-"""Prioritized and ranked buffers draw today what they drew when their draws were recorded: ids exactly, weights too."""
+"""Prioritized buffers draw today what they drew when their draws were recorded: ids exactly, weights too."""
 
 from __future__ import annotations
 

@@ -22,9 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 LANES, GAMMA = 3, 0.5
 CODE = relive.Field((3,))  # lane, episode, how many steps the episode had before
 SCHEMA = relive.Schema(obs={"achieved_goal": CODE, "desired_goal": CODE}, action=relive.Field(), at=relive.Field((3,)))
-SAMPLERS = [
-    relive.Uniform(), relive.Uniform(replacement=False), relive.Prioritized(alpha=0.9), relive.Ranked(),
-]  # fmt: skip
+SAMPLERS = [relive.Uniform(), relive.Uniform(replacement=False), relive.Prioritized(alpha=0.9)]
 
 
 def distance(achieved_goal: np.ndarray, desired_goal: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:

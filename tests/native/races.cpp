@@ -34,12 +34,11 @@ struct Arrays {
     std::vector<int64_t> obs = std::vector<int64_t>((TOTAL + 1) * WIDTH), action = std::vector<int64_t>(TOTAL + 1);
     std::vector<uint8_t> marks = std::vector<uint8_t>(TOTAL);
     std::vector<double> given = std::vector<double>(TOTAL);
-    std::vector<int64_t> arrival = std::vector<int64_t>(TOTAL);
     std::array<Lane, LANES> lanes{};
-    int64_t clock = 0, any_given = 0, begun = 0, ended = 0;  // the last two: of calls, for the one group of lanes
+    int64_t any_given = 0, begun = 0, ended = 0;  // the last two: of calls, for the one group of lanes
 };
 
-// How a buffer is used: how many steps a lane keeps, and whether arrivals and priorities are kept beside.
+// How a buffer is used: how many steps a lane keeps, and whether priorities are kept beside.
 struct Use {
     int64_t kept;
     bool beside;
@@ -52,8 +51,7 @@ Ring over(Arrays& arrays, Use use) {
     ring.marks = arrays.marks.data(), ring.lane_of = arrays.lanes.data();
     ring.touched.begun = &arrays.begun, ring.touched.ended = &arrays.ended, ring.touched.shared = true;
     if (use.beside) {
-        ring.given = arrays.given.data(), ring.arrival = arrays.arrival.data();
-        ring.clock = &arrays.clock, ring.any_given = &arrays.any_given;
+        ring.given = arrays.given.data(), ring.any_given = &arrays.any_given;
     }
     ring.prepare();
     ring.add_column({reinterpret_cast<char*>(arrays.obs.data()), sizeof(Observation), sizeof(Observation)});
@@ -204,10 +202,10 @@ void follow(Reader& reader, const std::atomic<bool>& stop, int64_t& wrong) {
     double largest = 0.0;
     while (!stop.load(std::memory_order_relaxed)) {
         reader.ring.look(reader.ready);
-        news.gather(reader.ring, seen.data(), largest, 1.0, true);
+        news.gather(reader.ring, seen.data(), largest, 1.0);
         largest = news.largest;
         for (size_t i = 0; i < news.come.size(); ++i)
-            if (!(news.value(i) >= 0.0 && news.value(i) <= 4.0)) ++wrong;
+            if (const double value = news.values[news.same ? 0 : i]; !(value >= 0.0 && value <= 4.0)) ++wrong;
         wrong += reader.read(news.come);
         news.settle(seen.data());
     }

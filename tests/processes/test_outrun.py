@@ -45,7 +45,7 @@ def outrun(monkeypatch: pytest.MonkeyPatch, sampler: Any, tries: int, **choices:
 LAWS = [
     (relive.Uniform(), [1.0, 1.0]),
     (relive.Prioritized(alpha=0.5, beta=0.5), [1.0, 3**0.5]),
-    (relive.Ranked(alpha=0.0), [1.0, 1.0]),
+    (relive.Prioritized(alpha=0.0), [1.0, 1.0]),
 ]
 
 

@@ -100,7 +100,6 @@ FAST = (2, 100_000, 20_000)
         ("uniform", 4096, 500, 1),
         ("uniform over episodes", 4096, 500, 1),
         ("prioritized", 4096, 500, 1),
-        ("ranked", 4096, 500, 1),
         ("uniform", *FAST),
         ("prioritized", *FAST),
     ],
@@ -129,7 +128,7 @@ def test_a_reader_sees_whole_rows_only(name: str, width: int, rows: int, length:
 
 
 @native
-@pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized(), relive.Ranked()], ids=repr)
+@pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized()], ids=repr)
 def test_a_killed_buffer_opens_again(sampler: relive.Uniform, tmp_path: Path) -> None:
     def build() -> relive.ReplayBuffer:
         item = relive.Transitions(n_step=2)

@@ -71,12 +71,12 @@ def test_readers_have_samplers_of_their_own(storage: object) -> None:
         ids = buffer.extend(**steps(3, 0, 30, 0), priority=np.arange(30.0)[None])
         with (
             relive.open(storage.address, seed=3) as reader,
-            relive.open(storage.address, sampler=relive.Ranked()) as other,
+            relive.open(storage.address, sampler=relive.Uniform()) as other,
         ):
             np.testing.assert_array_equal(reader.priorities(ids[0]), buffer.priorities(ids[0]))
             reader.update_priorities(ids[0], np.full(30, 5.0))
             np.testing.assert_allclose(buffer.priorities(ids[0])[3], 3.0)
-            assert other.sampler == relive.Ranked()
+            assert other.sampler == relive.Uniform()
             assert not torn(other.sample(8)).any()
             buffer.extend(**steps(3, 30, 5, 0))
             assert len(reader) == 35
@@ -330,7 +330,10 @@ def test_a_lap_while_the_sampler_takes_changes_in(when: str, call: str, monkeypa
     def episodes(first: int, count: int) -> dict[str, object]:
         return {**steps(3, first, count, 0), "terminated": np.ones((1, count), bool)}
 
-    with make(3, 9, lanes=1, sampler=relive.Ranked(), storage=relive.Shared()) as buffer, buffer.writer() as writer:
+    with (
+        make(3, 9, lanes=1, sampler=relive.Prioritized(), storage=relive.Shared()) as buffer,
+        buffer.writer() as writer,
+    ):
         ids = writer.extend(**episodes(0, 3))[0]
         assert len(buffer.priorities(ids)) == 3
         core, index, lapped = buffer._core, buffer._core.index, []

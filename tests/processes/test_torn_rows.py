@@ -27,7 +27,7 @@ FEWEST, PATIENCE = 400, 60.0
 RINGS = [(64, 16), (64, 25_000), (4096, 16), (4096, 1000), (28_000, 16), (28_000, 100)]
 STACKED = (4096, 17)
 EPISODE, STACK = 7, 3
-SAMPLERS = [relive.Uniform(), relive.Prioritized(), relive.Ranked()]
+SAMPLERS = [relive.Uniform(), relive.Prioritized(), relive.Prioritized(newest="stored")]
 
 
 def observation(lane: int, step: int, width: int) -> np.ndarray:

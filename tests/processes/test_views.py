@@ -75,8 +75,7 @@ def updates(reader: relive.ReplayBuffer, alone: relive.ReplayBuffer) -> None:
 
 
 def divided(reader: relive.ReplayBuffer, alone: relive.ReplayBuffer) -> None:
-    if not isinstance(alone.sampler, relive.Ranked):
-        assert drawing.share(reader._core) == drawing.share(alone._core)
+    assert drawing.share(reader._core) == drawing.share(alone._core)
 
 
 # What a reader may be asked for first, after others have written.
@@ -99,13 +98,7 @@ ASKED: list[Callable[[relive.ReplayBuffer, relive.ReplayBuffer], None]] = [
 @pytest.mark.parametrize(
     ("choices", "schema"),
     pairs(
-        [
-            (made, drawn, sampler)
-            for made, drawn in VIEWS
-            for sampler in (relive.Uniform(), relive.Prioritized(), relive.Ranked())
-            # Of other views the ring does not tell which of two equal priorities was there first.
-            if not isinstance(sampler, relive.Ranked) or (made == T() and not getattr(drawn, "across_episodes", False))
-        ],
+        [(made, drawn, sampler) for made, drawn in VIEWS for sampler in (relive.Uniform(), relive.Prioritized())],
         ["flat", "stacked"],
     ),
     ids=repr,

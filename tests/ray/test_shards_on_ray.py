@@ -194,8 +194,6 @@ def test_a_lone_shard_is_waited_for_unless_it_died() -> None:
 
 
 def test_refusals(tmp_path: Path) -> None:
-    with pytest.raises(relive.ArgumentError, match=r"Ranked\(.*a rank is one among all items, which no shard knows"):
-        made(sampler=relive.Ranked())
     with pytest.raises(
         relive.ArgumentError, match=r"Prioritized\(.*would depend on what all shards drew.*`replacement=True`"
     ):

@@ -17,11 +17,9 @@ from border_ring_calls import add_call, gather_call, make_adding, make_gather, m
 from border_sampler_calls import (
     draw_from,
     make_queue,
-    make_ranks,
     make_tree,
     queue_arguments,
     queue_call,
-    ranks_call,
     tree_call,
 )
 from border_tools import LANES, ROWS, Call, guard, guarded, lived, margins_are_whole, native, use
@@ -49,7 +47,6 @@ def function_call(name: str) -> Call:
             {"values": floats, "reference": 0.1, "beta": 0.5},
             {"values": spoilers.numbers(), "reference": spoilers.floats(), "beta": spoilers.floats()},
         ),
-        "order_size": ({"capacity": 100}, {"capacity": spoilers.whole_numbers(-1, 0, 2**31, 2**62, 2**64)}),
         "smallest": ({"values": floats}, {"values": spoilers.numbers()}),
         "checksums": ({"rows": block}, {"rows": spoilers.arrays()}),
         "copy_steps": (
@@ -139,7 +136,7 @@ def function_call(name: str) -> Call:
 
 def makers() -> dict[str, Callable[[], Call]]:
     """The right calls, by the functions' names in the extension."""
-    functions = ["simd", "ending", "away", "power", "mass", "weights", "smallest", "order_size"]
+    functions = ["simd", "ending", "away", "power", "mass", "weights", "smallest"]
     functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "set_ranges", "read_rows", "read_spans"]
     ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
     ring += ["standing", "follow", "stacks", "windows", "relabelled", "fold", "fold_sequences", "chunks"]
@@ -158,7 +155,6 @@ def makers() -> dict[str, Callable[[], Call]]:
         "refresh",
         "update",
     ]
-    ranks = ["rebuild", "refresh", "update", "draw", "draw_distinct", "sample"]
     queue = ["refresh", "draw", "draw_distinct", "draw_episodes"]
 
     def of(kind: str, first: Callable[[], Call], call: Callable[[str], Call], names: list[str]) -> dict[str, Any]:
@@ -171,7 +167,7 @@ def makers() -> dict[str, Callable[[], Call]]:
         "updating": make_updating,
         "Gather.transitions": make_transitions,
         "Gather.sequences": make_sequences,
-        **{f"{kind}.chooser": lambda kind=kind: make_chooser(kind) for kind in ("Tree", "Ranks", "Queue")},
+        **{f"{kind}.chooser": lambda kind=kind: make_chooser(kind) for kind in ("Tree", "Queue")},
         "add": lambda: add_call(several=False),
         "extend": lambda: add_call(several=True),
         "Lock.__init__": lambda: Call(native.Lock, {}, {}),
@@ -182,7 +178,6 @@ def makers() -> dict[str, Callable[[], Call]]:
         **of("Ring", make_ring, ring_call, ring),
         **of("Gather", make_gather, gather_call, ["take", "taken", "expand", "unroll"]),
         **of("Tree", make_tree, tree_call, tree),
-        **of("Ranks", make_ranks, ranks_call, ranks),
         **of("Queue", make_queue, queue_call, queue),
     }
 

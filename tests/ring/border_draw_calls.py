@@ -8,7 +8,7 @@ import numpy as np
 import spoilers
 from border_tools import LANES, ROWS, Call, guard, lived, native
 
-from relive import Prioritized, Ranked
+from relive import Prioritized
 from relive._buffer.core import Tally
 from relive._ring.plans import Stacked
 from relive.batch import Batch
@@ -154,20 +154,11 @@ def choosers() -> dict[str, tuple[Any, dict[str, Any]]]:
     """What a kernel's `chooser` is called with."""
     ring, _ = lived()
     tree = native.Tree(*allocate(LANES * ROWS))
-    ranks = native.Ranks(
-        native.Tree(*allocate(LANES * ROWS)),
-        np.zeros(native.order_size(LANES * ROWS)),
-        np.zeros(LANES * ROWS),
-        np.zeros(LANES * ROWS, np.int64),
-        np.zeros(2),
-        0.7,
-    )
     places = np.zeros((LANES, ROWS), np.int32)
     queue = native.Queue(ring, places, None, np.zeros((LANES, 4), np.int64), np.zeros((LANES, 3), np.int64))
     common = {"ring": ring, "seen": guard(np.zeros((LANES, 3))), "draws": guard(np.zeros(2), np.float64)}
     return {
         "Tree": (tree.chooser, {**common, "settings": Prioritized()}),
-        "Ranks": (ranks.chooser, {**common, "settings": Ranked()}),
         "Queue": (queue.chooser, {"replacement": True}),
     }
 

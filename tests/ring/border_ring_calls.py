@@ -60,7 +60,6 @@ def make_ring() -> Call:
         "clock": bookkeeping,
         "window": {**spoilers.objects(3), **windows},
         "given": bookkeeping,
-        "arrival": bookkeeping,
         "touched": bookkeeping,
         "notify": spoilers.objects(3),
         "busy": spoilers.arrays(),

@@ -18,7 +18,7 @@ native: ModuleType = _native  # type: ignore[assignment]
 LANES, ROWS, KEPT = 3, 8, 6
 STORAGE = LANES * (ROWS + 1)
 ENTRIES = ["columns", "num_obs", "rows", "steps", "marks", "counters", "clock", "window"]
-ENTRIES += ["given", "arrival", "touched", "notify", "busy"]
+ENTRIES += ["given", "touched", "notify", "busy"]
 # A sanitizer sees what is read and written behind an array, if nothing lies there.
 MARGIN = 0 if "libasan" in os.environ.get("LD_PRELOAD", "") else 256
 guarded: list[np.ndarray] = []
@@ -61,8 +61,7 @@ def ring_arguments(across: bool = False) -> dict[str, Any]:
         ColumnLayout(guard(np.zeros((LANES * 5, 2)), np.float32), ("state",), (2,), 1, False, 2, True),
     ]
     marks, counters = guard(np.zeros((ROWS + 1, LANES, 1)), np.uint8), guard(np.zeros((LANES, 16)))
-    given, arrival = guard(np.zeros(marks.shape), np.float64), guard(np.zeros(marks.shape))
-    kept = [given, arrival, guard(np.zeros((2, 1)))]
+    kept = [guard(np.zeros(marks.shape), np.float64), guard(np.zeros((2, 1)))]
     entries = [columns, 1, ROWS, KEPT, marks, counters, guard([0, 0]), window(across), *kept, print, None]
     return dict(zip(ENTRIES, entries, strict=True))
 

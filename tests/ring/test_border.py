@@ -61,7 +61,6 @@ LEGAL = [
     ("counters that are only reported", "Ring.__init__", "counters", COUNTERS),
     ("no second start in this ring's life", "Ring.__init__", "window", f"starts=9, starts={2**62}"),
     ("no bookkeeping", "Ring.__init__", "given", "None"),
-    ("no bookkeeping", "Ring.__init__", "arrival", "None"),
     ("nothing is counted; one group", "Ring.__init__", "touched", "None, Fortran order"),
     ("a class can be called", "Ring.__init__", "notify", "a class"),
     ("a class can be called", "adding", "[!rls]*", "a class"),
@@ -117,10 +116,6 @@ LEGAL = [
     ("any number of draws", "*.sample", "u", LENGTHS.removesuffix(", empty")),
     ("float32 as well", "Tree.try_update", "td_error", "other size"),
     ("all are kept; single bytes", "Tree.update", "keep", f"None, {SAME}"),
-    ("looked at when the order is rebuilt", "Ranks.__init__", "raw", "nan, inf, -1.0"),
-    ("looked at when the order is rebuilt", "Ranks.__init__", "stamps", f"{-(2**63)}, {2**63 - 1}"),
-    ("any number of draws", "Ranks.draw*", "u", LENGTHS),
-    ("all are kept; single bytes", "Ranks.update", "keep", f"None, {SAME}"),
     ("episodes are not followed", "Queue.__init__", "firsts", "None"),
     ("any number of draws", "Queue.draw*", "u", LENGTHS),
     ("a class can be called", "sampling", "fallback", "a class"),
@@ -198,14 +193,14 @@ def test_no_function_is_forgotten() -> None:
 
 def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
     """Whatever becomes of the lists that it was made from, and of the ring that a queue follows."""
-    from border_sampler_calls import queue_arguments, ranks_arguments
+    from border_sampler_calls import queue_arguments
     from border_tools import native, ring_arguments
 
     from relive.sum_tree import allocate
 
     arguments = ring_arguments()
     arrays = [weakref.ref(layout.array) for layout in arguments["columns"]]
-    arrays += [weakref.ref(arguments[name]) for name in ("marks", "counters", "clock", "given", "arrival", "touched")]
+    arrays += [weakref.ref(arguments[name]) for name in ("marks", "counters", "clock", "given", "touched")]
     kernels = [native.Ring(**arguments)]
     kernels.append(native.adding(kernels[0], native.Lock(), print, list, print, several=False))
     columns = [np.zeros(3), np.zeros(4)]
@@ -216,14 +211,11 @@ def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
     arrays += [weakref.ref(array) for array in (*sums, *mins, state)]
     kernels.append(native.Tree(sums, mins, state))
     sums.clear(), mins.clear()
-    ranks = ranks_arguments()
-    arrays += [weakref.ref(ranks[name]) for name in ("order", "raw", "stamps", "state")]
-    kernels.append(native.Ranks(**ranks))
     queue = queue_arguments()
     arrays += [weakref.ref(array) for name, array in queue.items() if name != "ring"]
     kernels.append(native.Queue(**queue))
     arguments["columns"].clear()
-    del arguments, state, ranks, queue
+    del arguments, state, queue
     gc.collect()
     assert all(array() is not None for array in arrays)
     kernels[-1].refresh()

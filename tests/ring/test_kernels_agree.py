@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import replace
 from itertools import product
 from operator import itemgetter
 from typing import Any
@@ -58,10 +57,9 @@ def by_the_general_way(config: Any, call: Call) -> Call:
 def test_steps_one_by_one_are_the_same_as_together(program: Any) -> None:
     """`extend` is `add` in a loop, whatever the streams do.
 
-    Left out: given priorities (in one call all are known before the first step counts), and ranks (what comes in one
-    call ranks lane by lane).
+    Left out: given priorities (in one call all are known before the first step counts).
     """
-    config, calls = replace(program[0], ranked=False), program[1]
+    config, calls = program
     one_by_one: list[Call] = []
     together: list[Call] = []
     for name, arguments in calls:
@@ -134,7 +132,7 @@ def test_both_back_ends_write_the_usual_steps_of_many_lanes(n_step: int) -> None
         with kernels.use(module):
             item = relive.Transitions(n_step=n_step)
             schema = relive.Schema(obs=relive.Field(17), action=relive.Field(3), note=relive.Field(1, "uint8"))
-            buffer = relive.ReplayBuffer(schema, lanes * 13, num_envs=lanes, item=item, sampler=relive.Ranked(), seed=0)
+            buffer = relive.ReplayBuffer(schema, lanes * 13, num_envs=lanes, item=item, seed=0)
         ring, seen = buffer._core.ring, []
         obs = rng.random((lanes, 17), dtype="float32")
         for _ in range(120):
@@ -145,7 +143,7 @@ def test_both_back_ends_write_the_usual_steps_of_many_lanes(n_step: int) -> None
             seen.append(buffer.add(**step, terminated=rng.random(len(which)) < 0.05, env_ids=which))
             obs[which] = after
             obs[which[rng.random(len(which)) < 0.02], -1] += 1
-            seen += [ring.counters.copy(), ring.marks.copy(), ring.arrival.copy()]
+            seen += [ring.counters.copy(), ring.marks.copy()]
         found.append([*seen, *(column.copy() for column in ring.columns)])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_array_equal(ours, theirs)

@@ -38,7 +38,7 @@ SCHEMA = relive.Schema(
 FLAT = relive.Schema(obs=relive.Field((3,)), action=relive.Field((), "int64"))
 SAMPLERS = {
     "prioritized": relive.Prioritized(),
-    "ranked": relive.Ranked(),
+    "new as stored": relive.Prioritized(newest="stored"),
     "over episodes": relive.Uniform(over="episodes"),
     "without replacement": relive.Uniform(replacement=False),
 }
@@ -156,7 +156,7 @@ def test_every_kind_of_lanes(name: str) -> None:
     assert_native([*calls, ("extend", step(SCHEMA, (3, 2), 4) | {"env_ids": lanes})], lanes=4)
 
 
-@pytest.mark.parametrize(("name", "sampler"), pairs(PRIORITIES, ["prioritized", "ranked"]))
+@pytest.mark.parametrize(("name", "sampler"), pairs(PRIORITIES, ["prioritized", "new as stored"]))
 def test_every_kind_of_priority(name: str, sampler: str) -> None:
     if "tensor" in name:
         pytest.importorskip("torch")
@@ -263,7 +263,7 @@ def test_lanes_count_as_in_python(boundaries: float, lanes: int) -> None:
     np.testing.assert_array_equal(*counted)
 
 
-@pytest.mark.parametrize("name", ["prioritized", "ranked"])
+@pytest.mark.parametrize("name", ["prioritized", "new as stored"])
 def test_time_first_writes_the_same_steps(name: str) -> None:
     """Some lanes of three, over several laps, with priorities: ids differ in their axes alone."""
     first: list[tuple[str, dict[str, Any]]] = []

@@ -9,42 +9,37 @@ from random_rings import Life, ring_of
 
 from relive._ring.lanes import GROUP, HEAD, OLDEST, READY
 from relive._ring.plans import Window
-from relive._ring.ring import BOOKKEEPING, Ring
+from relive._ring.ring import GIVEN, Ring
 from relive.sum_tree import allocate
 
 LANES, ROWS = 2 * GROUP + 22, 6
-KEEPS = tuple(BOOKKEEPING)
+KEEPS = (GIVEN,)
 
 needs_native = pytest.mark.skipif(not HAS_NATIVE, reason="needs the native kernels")
 
 
 class Readers:
-    """A queue, a tree and a ranking that follow one ring, each with what it has seen."""
+    """A queue and a tree that follow one ring, each with what it has seen."""
 
     def __init__(self, module, ring: Ring) -> None:
         self._ring = ring
-        self.seen = [np.zeros((ring.lanes, 3), np.int64) for _ in range(3)]
+        self.seen = [np.zeros((ring.lanes, 3), np.int64) for _ in range(2)]
         self.places, self.firsts = (np.zeros((ring.lanes, ring.rows), np.int32) for _ in range(2))
         self.ends = np.zeros((ring.lanes, 4), np.int64)
         self.queue = module.Queue(ring.kernel, self.places, self.firsts, self.ends, self.seen[0])
-        self.state, self.sums = allocate(ring.slots), allocate(ring.slots)
-        self.tree, self.ranks_tree = module.Tree(*self.state), module.Tree(*self.sums)
-        self.ranked = [np.zeros(module.order_size(ring.slots)), np.zeros(ring.slots), np.zeros(ring.slots, np.int64)]
-        self.ranks_state = np.zeros(2)
-        self.ranks = module.Ranks(self.ranks_tree, *self.ranked, self.ranks_state, 0.7)
+        self.state = allocate(ring.slots)
+        self.tree = module.Tree(*self.state)
 
     def refresh(self, which: int) -> int:
         if which == 0:
             return self.queue.refresh()
-        if which == 1:
-            return self.tree.refresh(self._ring.kernel, self.seen[1], 1.5, 0.6)
-        return self.ranks.refresh(self._ring.kernel, self.seen[2], 1.5)
+        return self.tree.refresh(self._ring.kernel, self.seen[1], 1.5, 0.6)
 
     def everything(self) -> str:
         u = np.linspace(0, 0.999, 40)
         names = ("draw", "draw_episodes", "draw_distinct")
-        drawn = [*(getattr(self.queue, name)(u) for name in names), self.ranks.draw(u, False)]
-        kept = [self.places, self.firsts, self.ends, self.state, *self.ranked[1:], self.ranks_state, *self.seen]
+        drawn = [*(getattr(self.queue, name)(u) for name in names), self.tree.draw(u, False)]
+        kept = [self.places, self.firsts, self.ends, self.state, *self.seen]
         return digest([drawn, kept])
 
 
@@ -68,11 +63,11 @@ def test_readers_see_what_those_see_that_look_everywhere(seed):
         if rng.random() < 0.05:
             for ring in rings:
                 ring.clear()
-        for which in np.flatnonzero(rng.random(3) < 0.5).tolist():
+        for which in np.flatnonzero(rng.random(2) < 0.5).tolist():
             assert len({reader.refresh(which) for reader in readers}) == 1
     life.weights[:20] = 2.0
     life.go_on(), life.go_on()
-    assert len({tuple(reader.refresh(which) for which in range(3)) for reader in readers}) == 1
+    assert len({tuple(reader.refresh(which) for which in range(2)) for reader in readers}) == 1
     assert len({reader.everything() for reader in readers}) == 1
     assert len({digest(ring.touched) for ring in rings if ring.touched is not None}) == 1
 
@@ -87,7 +82,7 @@ def write_unseen(ring: Ring, lanes: tuple[int, ...]) -> None:
 
 @both
 @pytest.mark.parametrize("touched", [True, False])
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", range(2))
 def test_only_groups_that_were_touched_are_looked_at(kernels, touched, which):
     """Rows that come by another way than `write` are seen where nothing is counted; else with the next in the group."""
     ring = ring_of(kernels, LANES, ROWS, Window(span=1), KEEPS, touched=touched)
@@ -104,7 +99,7 @@ def test_only_groups_that_were_touched_are_looked_at(kernels, touched, which):
 
 
 @needs_native
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", range(2))
 def test_a_group_in_which_a_writer_is_at_work_is_looked_at(which):
     """Its call began and has not ended; perhaps it was killed."""
     ring = ring_of(BACKENDS[-1], LANES, ROWS, Window(span=1), KEEPS)
@@ -143,12 +138,12 @@ def test_a_reader_that_failed_looks_again():
     ring = ring_of(module, LANES, ROWS, Window(span=1), KEEPS)
     readers = Readers(module, ring)
     write(ring, np.arange(LANES), 1)
-    for which in range(3):
+    for which in range(2):
         readers.seen[which][140] = 9  # nobody has seen that
         with pytest.raises(ValueError, match="never seen"):
             readers.refresh(which)
         with pytest.raises(ValueError, match=r"empty|more than there are"):
-            readers.queue.draw(np.zeros(1)) if which == 0 else readers.ranks.draw_distinct(np.zeros(1))
+            readers.queue.draw(np.zeros(1)) if which == 0 else readers.tree.draw_distinct(np.zeros(1))
         readers.seen[which][140] = 0
         assert readers.refresh(which) == LANES
 

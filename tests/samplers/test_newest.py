@@ -162,7 +162,7 @@ def test_loads_under_other_choices(kernels: str, tmp_path: Path) -> None:
         buffer.update_priorities(ids[:1], [1.0])
         buffer.save(tmp_path / "saves")
         wanted = [1.0, 2.0, 0.5, 0.25, 4.0, 0.0]
-        for other in (sampler(0.6), sampler(0.0), relive.Prioritized(alpha=0.6, eps=0.0), relive.Ranked(eps=0.0)):
+        for other in (sampler(0.6), sampler(0.0), relive.Prioritized(alpha=0.6, eps=0.0)):
             loaded = relive.load(tmp_path / "saves", sampler=other)
             np.testing.assert_allclose(loaded.priorities(ids), wanted, rtol=1e-15)
             assert loaded.priorities(loaded.add(**steps(3))).tolist() == pytest.approx([4.0, 4.0])

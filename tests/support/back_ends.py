@@ -80,15 +80,6 @@ def transcript(kernels: ModuleType) -> str:
             arrays[0][-1][-1:] = 0.0
             tree.restore()
             seen += [arrays, tree.draw(u, True)]
-    for capacity in (5, 3000):
-        raw, order = np.zeros(capacity), np.zeros(kernels.order_size(capacity))
-        tree = kernels.Tree(*allocate(capacity))
-        ranks = kernels.Ranks(tree, order, raw, np.zeros(capacity, np.int64), np.zeros(2), 0.7)
-        for size in (capacity, 900, 40, 1, 2000):
-            where = rng.integers(0, capacity, size)
-            ranks.update(where, np.round(rng.standard_normal(size), 1), None, 0.0)
-            u = rng.random(min(100, np.count_nonzero(raw)))
-            seen += [ranks.draw(u, True), ranks.draw_distinct(u), raw]
     x = np.concatenate([10.0 ** rng.uniform(-300, 300, 4001), rng.random(999), [0.0, 1.0, 5e-324]])
     for exponent in (0.0, 0.4, 0.6, 1.0, 1.7):
         seen += [kernels.power(x, exponent), kernels.mass(x - 0.5, 1e-6, exponent)]

@@ -29,13 +29,12 @@ class Config:
     steps: int  # that a lane keeps
     n_step: int
     gamma: float
-    sampler: dict[str, Any] | None  # arguments of Prioritized, or of Ranked; None is Uniform
+    sampler: dict[str, Any] | None  # arguments of Prioritized; None is Uniform
     seed: int
     sequences: dict[str, Any] | None = None  # arguments of Sequences; None is Transitions
     every: int | None = None  # of the field `state`; None leaves it out
     over: str = "steps"  # of Uniform
     storage: str = "ram"  # whatever it is, nothing else changes
-    ranked: bool = False
     boundaries: float = 0.0
     chunk: bool = False  # of Transitions
     writable: bool = False  # all fields that can be
@@ -83,7 +82,7 @@ class Config:
     def choice(self) -> Any:
         """The sampler."""
         if self.sampler is not None:
-            return (relive.Ranked if self.ranked else relive.Prioritized)(**self.sampler)
+            return relive.Prioritized(**self.sampler)
         return relive.Uniform() if self.over == "steps" else relive.Uniform(over=self.over)
 
     def oracle(self) -> OracleBuffer:

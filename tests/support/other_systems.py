@@ -119,7 +119,7 @@ def run(folder: Path) -> None:
     ]
     steps = np.arange(120, dtype=np.float32).reshape(2, 60, 1) + np.zeros(3, np.float32)
     for item in items:
-        for sampler in (relive.Uniform(), relive.Prioritized(), relive.Ranked()):
+        for sampler in (relive.Uniform(), relive.Prioritized()):
             saves = folder / f"{type(item).__name__} {type(sampler).__name__}"
             hindsight = isinstance(item, relive.Hindsight)
             buffer = relive.ReplayBuffer(

@@ -26,7 +26,7 @@ SCHEMA = relive.Schema(
 )
 SAMPLERS: dict[str, Any] = {
     "prioritized": relive.Prioritized(beta=relive.Anneal(0.4, 1.0, over=50)),
-    "ranked": relive.Ranked(),
+    "stored": relive.Prioritized(newest="stored"),
     "uniform": relive.Uniform(),
 }
 

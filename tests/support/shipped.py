@@ -13,7 +13,4 @@ SAMPLERS = {
     "prioritized, no repeats": relive.Prioritized(replacement=False, weights="none"),
     "prioritized, annealed": relive.Prioritized(beta=relive.Anneal(0.0, 1.0, over=5)),
     "prioritized, new as stored": relive.Prioritized(newest="stored"),
-    "ranked": relive.Ranked(),
-    "ranked, independent": relive.Ranked(alpha=1.0, stratified=False, weights="buffer"),
-    "ranked, no repeats": relive.Ranked(replacement=False, weights="none", beta=relive.Anneal(0.0, 1.0, over=5)),
 }

@@ -35,24 +35,20 @@ PATIENCE = 200
 ROUND = 256
 
 # A run takes about this many microseconds for each transition in its memory.
-COSTS = {"uniform": 20, "oracle": 3, "rank": 90, "greedy": 50, "beta 1": 190, "beta 0.4": 30, "prop": 18}
+COSTS = {"uniform": 20, "oracle": 3, "beta 1": 190, "beta 0.4": 30, "prop": 18}
 
-Sampler = relive.Uniform | relive.Prioritized | relive.Ranked
+Sampler = relive.Uniform | relive.Prioritized
 
 
 # Batches hold one item. Divided by the largest of its batch every weight would be 1, and the correction gone. So the
 # samplers give raw weights, of which a step takes `min(1, weight)`.
 _by_size = functools.partial(relive.Prioritized, weights="none")
-_by_rank = functools.partial(relive.Ranked, beta=0.0, weights="none")
-# The oracle needs no sampler. Greedy: rank 2 has 2**-100 of the mass of rank 1.
+# The oracle needs no sampler.
 ARMS: dict[str, Sampler | None] = {
     "uniform": relive.Uniform(),
     "oracle": None,
-    "greedy": _by_rank(alpha=100.0),
     "prop 1": _by_size(alpha=1.0, beta=0.0),
     "prop 0.6": _by_size(alpha=0.6, beta=0.0),
-    "rank 1": _by_rank(alpha=1.0),
-    "rank 0.7": _by_rank(alpha=0.7),
     "prop 0.6, beta 0.4": _by_size(alpha=0.6, beta=0.4),
     "prop 0.6, beta 1": _by_size(alpha=0.6, beta=1.0),
 }

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import relive
-from relive.reward_noise import RewardNoise, effective_share
+from relive.reward_noise import RewardNoise
 from relive_lab.agent import Act, Array, Choice, Part, Random
 from relive_lab.checks import Fields
 from relive_lab.config import MakeEnv, TrainerConfig
@@ -448,3 +448,8 @@ class SACTrainer:
     def result(self) -> TrainResult:
         """What has been seen so far."""
         return self.run.result
+
+
+def effective_share(rarity: Array) -> float:
+    """Return which share of a batch its draw probabilities leave once they are corrected for: 1 for uniform draws."""
+    return float(rarity.sum() ** 2 / (len(rarity) * (rarity @ rarity)))

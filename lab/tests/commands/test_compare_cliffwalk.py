@@ -36,8 +36,8 @@ def test_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureF
     words = ["compare", "cliffwalk", "--n", "3", "4", "--seeds", "2", "--first-seed", "5", "--jobs", "1"]
     assert main([*words, "--learners", "table", "linear", "--out", str(tmp_path / "walk")]) == 0
     shown = capsys.readouterr().out
-    assert "Blind Cliffwalk: 48 runs on 1 process" in shown
-    assert "[48/48] " in shown
+    assert "Blind Cliffwalk: 32 runs on 1 process" in shown
+    assert "[32/32] " in shown
     for text in (
         "right, 2 seeds: a table\n",
         "right, 2 seeds: a table and a bias\n",
@@ -48,12 +48,12 @@ def test_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureF
     assert "Bars" not in shown  # none are set for chains this short
     assert (tmp_path / "walk" / "cliffwalk.png").read_bytes().startswith(b"\x89PNG")
     lines = list(csv.DictReader((tmp_path / "walk" / "cliffwalk.csv").read_text().splitlines()))
-    assert len(lines) == 48
-    walk = Walk(n=4, learner="table", arm="rank 0.7", seed=6)
-    mine = {"learner": "table", "n": "4", "memory": "30", "arm": "rank 0.7", "seed": "6"}
+    assert len(lines) == 32
+    walk = Walk(n=4, learner="table", arm="prop 1", seed=6)
+    mine = {"learner": "table", "n": "4", "memory": "30", "arm": "prop 1", "seed": "6"}
     assert {**mine, "updates": str(walk.run())} in lines
     summary = json.loads((tmp_path / "walk" / "summary.json").read_text())
-    cell = next(c for c in summary["cells"] if (c["learner"], c["n"], c["arm"]) == ("table", 4, "rank 0.7"))
+    cell = next(c for c in summary["cells"] if (c["learner"], c["n"], c["arm"]) == ("table", 4, "prop 1"))
     assert (cell["seeds"], cell["unsolved"]) == (2, 0)
     assert cell["gain"]["low"] <= cell["gain"]["value"] <= cell["gain"]["high"]
     assert summary["settings"]["first_seed"] == 5
@@ -80,14 +80,14 @@ def test_the_whole_comparison() -> None:
     assert len(set(walks)) == len(walks)
     counts = Counter((walk.learner, walk.n, walk.arm) for walk in walks)
     assert {counts["table", n, arm] for n in (2, 4, 6, 8, 10, 12) for arm in LEARNERS["table"]} == {30}
-    assert counts["table", 14, "uniform"] == counts["table", 14, "greedy"] == 10
+    assert counts["table", 14, "uniform"] == counts["table", 14, "prop 1"] == 10
     assert counts["table", 14, "prop 0.6, beta 1"] == 0
-    assert {arm for learner, _, arm in counts if learner == "linear"} == {"uniform", "prop 0.6", "rank 0.7"}
+    assert {arm for learner, _, arm in counts if learner == "linear"} == {"uniform", "prop 0.6"}
     assert {n: counts["network", n, "uniform"] for n in (4, 6, 8, 10, 12, 14)} == {
         4: 0, 6: 20, 8: 20, 10: 20, 12: 20, 14: 0,
     }  # fmt: skip
     assert [walk.n for walk in walks] == sorted(walk.n for walk in walks)
-    arms = [{walk.seed for walk in walks if (walk.n, walk.arm) == (8, arm)} for arm in ("uniform", "rank 1")]
+    arms = [{walk.seed for walk in walks if (walk.n, walk.arm) == (8, arm)} for arm in ("uniform", "prop 1")]
     assert arms == [set(range(30))] * 2
 
 
@@ -110,16 +110,16 @@ def test_quick_and_chosen_lengths() -> None:
 def good(n: int, seeds: int = 30) -> Figures:
     """Figures that keep every bar: the usual medians, the same for every seed."""
     table = {
-        "uniform": 107_000, "oracle": 680, "greedy": 8_600, "prop 1": 9_100, "prop 0.6": 10_500, "rank 1": 10_600,
-        "rank 0.7": 16_000, "prop 0.6, beta 0.4": 18_600, "prop 0.6, beta 1": 122_000,
+        "uniform": 107_000, "oracle": 680, "prop 1": 9_100, "prop 0.6": 10_500,
+        "prop 0.6, beta 0.4": 18_600, "prop 0.6, beta 1": 122_000,
     }  # fmt: skip
     found = {Cell("table", n, arm): dict.fromkeys(range(seeds), float(value)) for arm, value in table.items()}
     for length, gain in ((4, 2.1), (6, 4.2), (8, 6.0)):
         found[Cell("table", length, "uniform")] = dict.fromkeys(range(seeds), 1_000.0 * gain)
         found[Cell("table", length, "prop 0.6")] = dict.fromkeys(range(seeds), 1_000.0)
-    for arm in ("greedy", "prop 1", "prop 0.6", "rank 0.7"):
+    for arm in ("prop 1", "prop 0.6"):
         found[Cell("table", 14, arm)] = dict.fromkeys(range(10), 33_000.0)
-    for arm, value in (("uniform", 76_000), ("prop 0.6", 13_000), ("rank 0.7", 18_000)):
+    for arm, value in (("uniform", 76_000), ("prop 0.6", 13_000)):
         found[Cell("linear", n, arm)] = dict.fromkeys(range(seeds), float(value))
     for arm, value in (("uniform", 4_050), ("prop 0.6, beta 0.4", 1_850)):
         found[Cell("network", n, arm)] = dict.fromkeys(range(20), float(value))
@@ -129,9 +129,9 @@ def good(n: int, seeds: int = 30) -> Figures:
 @pytest.mark.parametrize("n", [10, 12])
 def test_good_figures_keep_all_bars(n: int) -> None:
     judged = bars(good(n))
-    assert len(judged) == 13
+    assert len(judged) == 10
     assert all(bar.holds is True for bar in judged)
-    assert sum(f"n = {n}" in bar.text for bar in judged) == 11
+    assert sum(f"n = {n}" in bar.text for bar in judged) == 8
 
 
 @pytest.mark.parametrize(
@@ -139,17 +139,14 @@ def test_good_figures_keep_all_bars(n: int) -> None:
     [
         (Cell("table", 12, "prop 0.6"), 13_500, "uniform / prop 0.6 >= 8"),
         (Cell("table", 12, "prop 1"), 12_000, "uniform / prop 1 >= 9"),
-        (Cell("table", 12, "rank 0.7"), 22_000, "uniform / rank 0.7 >= 5"),
-        (Cell("table", 12, "rank 1"), 18_000, "uniform / rank 1 >= 6"),
         (Cell("table", 12, "oracle"), 900, "uniform / oracle >= 120"),
         (Cell("table", 12, "prop 0.6, beta 1"), 11_000, "beta 1 within"),
         (Cell("table", 12, "prop 0.6, beta 1"), 160_000, "beta 1 within"),
         (Cell("table", 12, "prop 0.6, beta 0.4"), 10_400, "beta 0.4 between"),
         (Cell("table", 12, "prop 0.6, beta 0.4"), 123_000, "beta 0.4 between"),
         (Cell("table", 6, "prop 0.6"), 2_100, "gain of prop 0.6 grows"),
-        (Cell("table", 14, "greedy"), 29_000, "TD arms, updates"),
+        (Cell("table", 14, "prop 1"), 29_000, "TD arms, updates"),
         (Cell("linear", 12, "prop 0.6"), 20_000, "linear, n = 12: uniform / prop 0.6 >= 4"),
-        (Cell("linear", 12, "rank 0.7"), 26_000, "linear, n = 12: uniform / rank 0.7 >= 3"),
         (Cell("network", 12, "prop 0.6, beta 0.4"), 2_500, "network, n = 12: uniform / prop 0.6, beta 0.4 >= 1.7"),
         (Cell("network", 12, "prop 0.6, beta 0.4"), 4_050, "slowest prop <"),
     ],
@@ -165,7 +162,7 @@ def test_few_seeds_are_not_judged_and_missing_arms_are_left_out() -> None:
     judged = bars(found)
     assert {bar.holds for bar in judged if bar.text.startswith(("table, n = 12", "linear"))} == {None}
     assert bars({cell: runs for cell, runs in found.items() if cell.arm == "uniform"}) == []
-    without = bars({cell: runs for cell, runs in found.items() if cell.arm != "rank 1"})
+    without = bars({cell: runs for cell, runs in found.items() if cell.arm != "oracle"})
     assert len(without) == len(judged) - 1
 
 
@@ -177,30 +174,30 @@ def test_a_ratio_pairs_seeds() -> None:
     gain = ratio(found, "table", 4, "prop 1")
     assert gain is not None
     assert (gain[0].value, gain[0].low, gain[0].high, gain[1]) == (20 / 7.5, 2.0, 3.0, 2)
-    assert ratio(found, "table", 4, "rank 1") is None
+    assert ratio(found, "table", 4, "oracle") is None
 
 
 def test_runs_that_were_never_done_are_shown_as_such(tmp_path: Path) -> None:
     found = {cell: runs for cell, runs in good(12).items() if cell.learner == "table"}
-    found[Cell("table", 12, "rank 1")] = dict.fromkeys(range(30), math.inf)
+    found[Cell("table", 12, "oracle")] = dict.fromkeys(range(30), math.inf)
     shown = io.StringIO()
     console = Console(width=80, file=shown)
     for part in Findings(found, {}).shown():
         console.print(part)
     assert "right, 10 to 30 seeds: a table" in shown.getvalue()
-    assert re.search(r"rank 1 .* never", shown.getvalue())
+    assert re.search(r"oracle .* never", shown.getvalue())
     assert "…" not in shown.getvalue()
     _, data, summary = Findings(found, {}).write(tmp_path)
-    assert "table,12,8190,rank 1,7,inf" in data.read_text().splitlines()
+    assert "table,12,8190,oracle,7,inf" in data.read_text().splitlines()
     cells = json.loads(summary.read_text())["cells"]
     assert next(cell for cell in cells if cell["unsolved"])["median"] is None
 
 
 def test_results_are_gathered_by_cell_in_the_order_of_arms() -> None:
-    walks = [Walk(n=4, learner="table", arm=arm, seed=seed) for arm in ("rank 1", "uniform") for seed in (2, 0)]
+    walks = [Walk(n=4, learner="table", arm=arm, seed=seed) for arm in ("oracle", "uniform") for seed in (2, 0)]
     found = gather((walk, 10.0 * walk.seed) for walk in walks)
-    assert [cell.arm for cell in found] == ["uniform", "rank 1"]
-    assert list(found[Cell("table", 4, "rank 1")].items()) == [(0, 0.0), (2, 20.0)]
+    assert [cell.arm for cell in found] == ["uniform", "oracle"]
+    assert list(found[Cell("table", 4, "oracle")].items()) == [(0, 0.0), (2, 20.0)]
 
 
 @pytest.mark.slow

@@ -30,11 +30,8 @@ def _gain() -> dict[str, float]:
     ("arm", "least", "most"),
     [
         ("oracle", 15, 30),
-        ("greedy", 6.5, 13),
         ("prop 1", 5.5, 10),
         ("prop 0.6", 4.3, 8.5),
-        ("rank 1", 4.8, 10),
-        ("rank 0.7", 3.5, 7),
         ("prop 0.6, beta 0.4", 2.4, 4.8),
         ("prop 0.6, beta 1", 0.65, 1.25),
     ],

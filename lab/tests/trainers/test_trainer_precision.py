@@ -15,9 +15,10 @@ from trainer_toys import Toy, small
 
 import relive
 from relive.errors import ArgumentError
-from relive.reward_noise import LIMIT, RewardNoise, effective_share, noise_gradient
+from relive.reward_noise import LIMIT, RewardNoise, noise_gradient
 from relive_lab import DQNConfig, R2D2Config, SACConfig, SACTrainer
 from relive_lab.nets import loss_of
+from relive_lab.sac import effective_share
 
 
 def precise(**changes: Any) -> SACConfig:

@@ -37,11 +37,11 @@ def needs(extra: str, at: str) -> Iterator[None]:
 
 
 def later(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package that loads some of its names when they are asked for.
+    """Make the `__getattr__` of a package that loads some of its names when they are asked for.
 
     Args:
         package: The package's name.
-        where: The modules that have these names, such as `.ranked`.
+        where: The modules that have these names, such as `.prioritized`.
     """
 
     def load(name: str) -> Any:

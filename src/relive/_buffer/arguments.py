@@ -20,7 +20,7 @@ from ..schema import Schema
 _INT64 = np.dtype(np.int64)
 
 # What an object has that can be a choice of this kind, and what the base class of samplers has a default of.
-_DEFAULTS = ("prioritizes", "keeps", "spec")
+_DEFAULTS = ("prioritizes", "spec")
 METHODS = {
     "item": ("window", "check", "bind"),
     "sampler": ("index", "replacement", *_DEFAULTS),

@@ -15,7 +15,7 @@ from .._base.frozen import Frozen
 from .._base.memory import Arena, available_bytes
 from .._base.types import Bool, Float32, Float64, Int64
 from .._flow.call_lock import CallLock
-from .._ring.ring import TOUCHED, Ring
+from .._ring.ring import TOUCHED, Ring, given_if
 from ..errors import ArgumentError, ReliveError, message
 from ..items import Expander, Item
 from ..samplers import Index, Sampler
@@ -208,7 +208,7 @@ def opened(choices: Choices, storage: Storage, rng: np.random.Generator, fill: F
             those of an earlier buffer.
     """
     if type(storage) is Ram or not isinstance(storage, Joint):
-        keeps = (*choices.sampler.keeps, TOUCHED)
+        keeps = (*given_if(choices.sampler.prioritizes), TOUCHED)
         spec = choices.spec(choices.window, keeps)
         memory = storage.open(spec, choices.identity)
         fresh = None if fill is None else fill(spec, memory)

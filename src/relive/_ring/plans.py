@@ -183,7 +183,7 @@ class Changes(Record):
     Attributes:
         removed: Slots that hold no drawable item any more; some of them never did.
         added: Slots that became drawable, lane by lane, rows in order. A slot in both holds a new item.
-        rows: The storage rows of `added`, to look up the ring's bookkeeping (`given`, `arrival`).
+        rows: The storage rows of `added`, to look up the ring's `given`.
         seen: The counters now, `[L, 3]`: for the next call, once these changes have been taken in.
     """
 

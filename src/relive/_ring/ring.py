@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 # Fields of up to two cache lines go into the record; longer ones gain nothing there and would keep the others apart.
 _SMALL = 128
-# What the ring records for every row if a sampler asks for it.
-BOOKKEEPING = {"given": np.dtype(np.float64), "arrival": np.dtype(np.int64)}
+# The priorities that steps are given, one a row, where the sampler has priorities.
+GIVEN = "given"
 # How many calls began to write to a lane of each group, and how many of them have ended: readers look at other lanes
 # only. Mapped files of older versions lack it.
 TOUCHED = "touched"
@@ -66,8 +66,7 @@ class Ring:
         rows: R, the rows of a lane.
         steps: S, the steps that a lane keeps, S <= R.
         memory: Has the arrays of `Ring.spec`.
-        keeps: What is recorded besides: for every row `"given"` priorities, `"arrival"` (when it became ready), as the
-            sampler wants it; which lanes were `"touched"`.
+        keeps: What is recorded besides: for every row the priority that was `"given"`; which lanes were `"touched"`.
         notify: Called with the bits of the notices that a write found a reason for.
         busy: Lanes that other processes are writing at this moment.
 
@@ -115,8 +114,7 @@ class Ring:
         ]
         self.observations = self.columns[: schema.num_obs]
         self.reward = self.columns[next(i for i, column in enumerate(schema.columns) if column.keys == ("reward",))]
-        kept = {name: memory.host(name) if name in keeps else None for name in (*BOOKKEEPING, TOUCHED)}
-        self.given, self.arrival, self.touched = kept["given"], kept["arrival"], kept[TOUCHED]
+        self.given, self.touched = (memory.host(name) if name in keeps else None for name in (GIVEN, TOUCHED))
         if not memory.fresh:
             self.recover(np.delete(np.arange(self.lanes), busy))
             if self.touched is not None and not busy:
@@ -125,7 +123,7 @@ class Ring:
         self._layouts = [_layout(column, array) for column, array in zip(schema.columns, self.columns, strict=True)]
         self._bind(notify, np.isin(np.arange(self.lanes), list(busy)).astype(np.uint8) if busy else None)
 
-    def under(self, window: Window, marks: Bytes | None = None, arrival: Int64 | None = None) -> Ring:
+    def under(self, window: Window, marks: Bytes | None = None) -> Ring:
         """Return the same steps as items with another window see them, to be read.
 
         It has counters of its own, zeros at first, which whoever asks for it keeps.
@@ -133,10 +131,9 @@ class Ring:
         Args:
             window: That of the items.
             marks: Instead of the ring's.
-            arrival: What is recorded of when rows became ready under that window; None: nothing.
         """
         other = copy(self)
-        other.window, other.counters, other.arrival = window, np.zeros_like(self.counters), arrival
+        other.window, other.counters = window, np.zeros_like(self.counters)
         other.marks, other.touched = self.marks if marks is None else marks, None
         other._bind(lambda found: None, None)
         return other
@@ -153,7 +150,6 @@ class Ring:
             self.clock,
             self.window,
             self.given,
-            self.arrival,
             self.touched,
             notify,
             taken,
@@ -189,7 +185,7 @@ class Ring:
             "marks": ArraySpec(blocks, np.dtype(np.uint8)),
             "counters": ArraySpec((lanes, COUNTERS), integers),
             "clock": ArraySpec((2,), integers),
-            **{name: ArraySpec(blocks, BOOKKEEPING[name]) for name in keeps if name != TOUCHED},
+            **({GIVEN: ArraySpec(blocks, np.dtype(np.float64))} if GIVEN in keeps else {}),
             **({TOUCHED: ArraySpec((2, -(-lanes // GROUP)), integers)} if TOUCHED in keeps else {}),
         }
 
@@ -209,7 +205,7 @@ class Ring:
         return self._kernels.Gather(list(columns), list(picks), self._mapped)
 
     def at(self, rows: Int64, lane: Int64 | int) -> tuple[Int64, Int64 | int, Int64]:
-        """Where rows of a lane are, as an index of `marks`, `given` and `arrival`."""
+        """Where rows of a lane are, as an index of `marks` and `given`."""
         blocks, _, block = self.marks.shape
         return place_of(rows % (blocks * block), lane, block)
 
@@ -302,6 +298,11 @@ class Ring:
     def ages(self, ids: Int64) -> Int64:
         """How many rows of the same lane are newer than each id."""
         return np.asarray(self.counters[ids % self.lanes, HEAD] - 1 - ids // self.lanes)
+
+
+def given_if(prioritizes: bool) -> tuple[str, ...]:
+    """Return what a ring has to record for a sampler that has priorities, or has none."""
+    return (GIVEN,) if prioritizes else ()
 
 
 def slots_of_state(rows: int, every: int) -> int:

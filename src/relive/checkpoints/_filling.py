@@ -13,10 +13,12 @@ from .._disk.json_files import damaged
 from .._flow.limit import BEFORE, BEGUN, NAME, SPEC
 from .._ring import kernels
 from .._ring.lanes import HEAD, OLDEST, READY
-from .._ring.ring import BOOKKEEPING
+from .._ring.ring import GIVEN
 from ..errors import StorageError, message
-from ..samplers import Sampler
+from ..samplers import Carried, Sampler
 from ._lanes import Lanes
+from ._reading import OpenSave
+from ._saved_as import built
 
 
 def check_fresh(memory: Memory) -> None:
@@ -30,13 +32,12 @@ def check_fresh(memory: Memory) -> None:
 
 
 def fill_ring(memory: Memory, lanes: Lanes, begin: int, clock: Int64, names: Mapping[str, ArraySpec]) -> None:
-    """Fill the ring's counters and what it keeps for each row, in the lanes from `begin` on."""
+    """Fill the ring's counters, marks and given priorities in the lanes from `begin` on."""
     memory.host("ring/clock")[:] = clock
     memory.host("ring/counters")[begin : begin + len(lanes)] = lanes.counters
     _set(memory.host("ring/marks"), lanes, begin, lanes.marks)
-    for name in BOOKKEEPING:
-        if f"ring/{name}" in names and name in lanes.kept:
-            _set(memory.host(f"ring/{name}"), lanes, begin, lanes.kept[name])
+    if f"ring/{GIVEN}" in names and lanes.given is not None:
+        _set(memory.host(f"ring/{GIVEN}"), lanes, begin, lanes.given)
 
 
 def _set(array: Array, lanes: Lanes, begin: int, values: Array) -> None:
@@ -106,3 +107,26 @@ def check_sampler(sampler: Sampler, lanes: Lanes, rows: int, whole: Mapping[str,
             raise ValueError(f"invalid {name}")
     if not completed(sampler, Sampler).sound(lanes.slots, whole, lanes.drawable()):
         raise ValueError("invalid priorities")
+
+
+def carried_by(save: OpenSave, at: Int64) -> Carried | None:
+    """Read the priorities of a save for the sampler of another buffer; None where its sampler has none to give.
+
+    Args:
+        save: The save.
+        at: The rows, as positions among all rows.
+
+    Raises:
+        CorruptionError: The saved arrays are not those of its sampler.
+    """
+    facts, lanes, whole = save.manifest.choices["sampler"], save.lanes, save.whole()
+    slots = {name: array[at] for name, array in lanes.slots.items()}
+    with damaged(save.at):
+        if facts["kind"] == "Ranked":  # of earlier versions
+            return Carried(slots["ranks"], float(whole["ranks.state"][0]))
+        saved: Sampler | None = built("sampler", facts)
+        carried = None if saved is None else completed(saved, Sampler).carried
+        if saved is None or carried is None:
+            return None
+        check_sampler(saved, lanes, save.rows, whole)
+        return carried(slots, whole)

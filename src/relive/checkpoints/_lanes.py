@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from .._base.frozen import Frozen
-from .._base.types import Array, Bytes, Int64
+from .._base.types import Array, Bytes, Float64, Int64
 from .._ring.lanes import (
     CLEARED,
     COUNTERS,
@@ -47,13 +47,13 @@ class Lanes(Frozen):
     Attributes:
         counters: int64 `[L, 16]`.
         stored: The marks of the rows.
-        kept: What the ring records for each row, `[N]`: `given`, `arrival`.
+        given: The priority that each row was given, `[N]`, as the ring has it; None: none was.
         slots: What the sampler keeps for each row, `[N]`.
     """
 
     counters: Int64
     stored: Stored
-    kept: Mapping[str, Array]
+    given: Float64 | None
     slots: Mapping[str, Array]
 
     def __len__(self) -> int:
@@ -113,8 +113,8 @@ class Lanes(Frozen):
         _, at = ranges(stored.at(first)[chosen], stored.end[chosen])
         counters, stored = self.counters[chosen], Stored.of(self.marks[at], first[chosen], self.head[chosen])
         stored = Stored.of(with_starts(stored, counters[:, STEPS], window.starts), stored.first, stored.head)
-        kept = {name: array[at] for name, array in self.kept.items()}
-        return Lanes(counters, stored, kept, {}).counted(window, lanes, rows)
+        given = None if self.given is None else self.given[at]
+        return Lanes(counters, stored, given, {}).counted(window, lanes, rows)
 
     def counted(self, window: Window, lanes: int, rows: int) -> Lanes:
         """The same lanes, in a ring of that size, with the counters that follow from their marks."""
@@ -126,7 +126,7 @@ class Lanes(Frozen):
         oldest = oldest_in(stored, window.lookback)
         recount(counters, stored, oldest, np.maximum(ready_in(stored, held, window), oldest), depth_of(lanes, rows))
         recount_ready_steps(counters, stored)
-        return Lanes(counters, stored, self.kept, self.slots)
+        return Lanes(counters, stored, self.given, self.slots)
 
 
 def lanes_of(arrays: Mapping[str, Array], rows: int) -> Lanes:
@@ -143,15 +143,10 @@ def lanes_of(arrays: Mapping[str, Array], rows: int) -> Lanes:
     head, first = counters[:, HEAD], first_rows(counters, rows)
     if (head < first).any() or marks.dtype != np.uint8 or marks.shape != ((head - first).sum(),):
         raise ValueError("rows are missing")
-    kept, slots = (
-        {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
-        for kind in (names.ROWS, names.SLOTS)
-    )
-    if any(array.shape != marks.shape for array in (*kept.values(), *slots.values())):
+    slots = {name.removeprefix(names.SLOTS): array for name, array in arrays.items() if name.startswith(names.SLOTS)}
+    if any(array.shape != marks.shape for name, array in arrays.items() if name.startswith((names.ROWS, names.SLOTS))):
         raise ValueError("arrays of different lengths")
-    given, arrival = arrays.get(names.GIVEN), arrays.get(names.ARRIVAL)
+    given = arrays.get(names.GIVEN)
     if given is not None and not (given.dtype == np.float64 and ((given <= 0) & (given > -np.inf)).all()):
         raise ValueError("invalid priorities")
-    if arrival is not None and not (arrival.dtype == np.int64 and ((arrival >= 0) & (arrival <= clock[0])).all()):
-        raise ValueError("invalid arrivals")
-    return Lanes(counters, Stored.of(marks, first, head), kept, slots)
+    return Lanes(counters, Stored.of(marks, first, head), given, slots)

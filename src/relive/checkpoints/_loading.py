@@ -12,7 +12,6 @@ import numpy as np
 
 from .._base import check
 from .._base.arrays import ArraySpec, Memory
-from .._base.capabilities import completed
 from .._base.forks import importing
 from .._base.generators import generator
 from .._base.integers import distinct, integers
@@ -34,7 +33,7 @@ from ..items import Item, Transitions
 from ..samplers import Sampler, Uniform
 from ..storage import Ram, Storage
 from . import _manifest
-from ._filling import check_fresh, check_sampler, fill_limiter, fill_ring, fill_sampler
+from ._filling import carried_by, check_fresh, fill_limiter, fill_ring, fill_sampler
 from ._lanes import MOST
 from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS, LIMITER
 from ._reading import OpenSave
@@ -335,38 +334,29 @@ class Loading:
             begin += len(chosen)
 
     def _carry_priorities(self, core: Core) -> None:
-        """Give the items the priorities that they had under another sampler, the earliest set first."""
+        """Give the items the priorities that they had under another sampler."""
         core.index.refresh()
         adopt = core.index.adopt
         if adopt is None:
             return
-        begin, ids, orders, found = 0, [], [], []
+        begin, ids, found = 0, [], []
         for save, chosen in zip(self._saves, self._chosen, strict=True):
-            with damaged(save.at):
-                saved = built("sampler", save.manifest.choices["sampler"])
-                carried_of = None if saved is None else completed(saved, Sampler).carried
-                if carried_of is None:
-                    return
-                check_sampler(saved, save.lanes, save.rows, save.whole())
             at = save.lanes.drawable()
             lane, row = (each[at] for each in save.lanes.rows())
             place = _places(save, chosen, begin)[lane]
-            which = np.argsort(place, kind="stable")[np.count_nonzero(place < 0) :]
-            place, at = place[which], at[which]
-            carried = carried_of({name: array[at] for name, array in save.lanes.slots.items()}, save.whole())
-            ids.append(row[which] * self.num_envs + place)
-            within = np.arange(len(at)) - np.searchsorted(place, place)
-            orders.append(within if carried.order is None else carried.order)
+            wanted = place >= 0
+            carried = carried_by(save, at[wanted])
+            if carried is None:
+                return
+            ids.append(row[wanted] * self.num_envs + place[wanted])
             found.append(carried)
             begin += len(chosen)
         raw = np.concatenate([carried.raw for carried in found])
-        order = np.argsort(np.concatenate(orders), kind="stable")
-        located = core.ring.locate(np.concatenate(ids))
-        if located.states is not None:
-            order = order[located.states[order] == State.DRAWABLE]
         if not valid(raw).all():
             raise CorruptionError(event("Priorities that are not finite", self._saves[0].at))
-        adopt(located.slots[order], raw[order], max(carried.largest for carried in found))
+        located = core.ring.locate(np.concatenate(ids))
+        kept = slice(None) if located.states is None else located.states == State.DRAWABLE
+        adopt(located.slots[kept], raw[kept], max(carried.largest for carried in found))
 
 
 def _places(save: OpenSave, chosen: Int64, begin: int) -> Int64:

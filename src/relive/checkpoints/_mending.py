@@ -117,9 +117,9 @@ def mended(lanes: Lanes, lost: Bool, blind: Bool, older: int, window: Window, ro
         if not marks[of_lane][-1] & STEP:
             counters[lane, HELD] = 0
     stored = Stored.of(marks, lanes.first, lanes.head)
-    cut = Lanes(counters, stored, lanes.kept, lanes.slots).counted(window, len(lanes), rows)
+    cut = Lanes(counters, stored, lanes.given, lanes.slots).counted(window, len(lanes), rows)
     counters[changed] = cut.counters[changed]
     cleared = np.isin(lane_of_row, changed)
     cleared[cut.drawable()] = False
     slots = {name: np.where(cleared, np.zeros(1, array.dtype), array) for name, array in lanes.slots.items()}
-    return Lanes(counters, stored, lanes.kept, slots)
+    return Lanes(counters, stored, lanes.given, slots)

@@ -1,7 +1,7 @@
 """The names of the arrays in a save."""
 
 COUNTERS, CLOCK = "lanes/counters", "lanes/clock"
-MARKS, GIVEN, ARRIVAL = "rows/marks", "rows/given", "rows/arrival"
+MARKS, GIVEN = "rows/marks", "rows/given"
 LIMITER = "limiter"
 LAST_IDS, LAST_WEIGHTS = "last/ids", "last/weights"
 # What the ring keeps for each row; what the sampler keeps for each, and beside them; the units still being written; the

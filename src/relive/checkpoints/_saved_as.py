@@ -218,7 +218,9 @@ def _text(value: Any) -> str:
 def not_given(role: str, facts: Any, at: str, remedy: str = "give an equal one", where: str = "save") -> ArgumentError:
     """The error about a choice that only its author's class can build."""
     name = str(missing(facts))[:80]
-    if "." in name:
+    if name in samplers.GONE:
+        remedy = f"it is gone: give {samplers.GONE[name]}"
+    elif "." in name:
         remedy += "; a class that is `relive.saved_as` a name is built again"
     else:
         remedy += f', or import the module whose class is `relive.saved_as("{name}")`'
@@ -231,7 +233,6 @@ for _kind in (
     items.Sequences,
     samplers.Uniform,
     samplers.Prioritized,
-    samplers.Ranked,
     samplers.Anneal,
     storage.Ram,
     RateLimiter,

@@ -95,8 +95,7 @@ class Snapshot:
         ring, memory = core.ring, core.memory
         self._core, self._ring = core, ring
         spec = core.sampler.spec(ring.lanes, ring.rows)
-        given = ring.given if ring.clock[1] else None  # until a priority is given, nothing is noted
-        rows = {"marks": ring.marks, "given": given, "arrival": ring.arrival}
+        rows = {"marks": ring.marks, "given": ring.given if ring.clock[1] else None}  # before a first one it is zeros
         self._rows = {name: _Copied(array) for name, array in rows.items() if array is not None}
         self._slots = {
             name: _Copied(memory.host(name)[: ring.slots]) for name, each in spec.items() if each.saved == "slots"

@@ -27,7 +27,7 @@ from ..errors import StorageError, message
 from ..samplers import Sampler
 from ..schema import Column, Schema
 from . import _manifest
-from ._filling import check_limiter, check_sampler
+from ._filling import carried_by, check_limiter, check_sampler
 from ._lanes import Lanes
 from ._manifest import File
 from ._names import LIMITER, name_of
@@ -342,15 +342,12 @@ def _episodes(lanes: Lanes) -> tuple[Int64, Int64]:
 
 def _draws(save: OpenSave, sampler: Sampler | None, items: Int64) -> tuple[Float64, Float64]:
     """Return the raw priorities of the items, and their shares of the draws."""
-    slots = {name: array[items] for name, array in save.lanes.slots.items()}
-    raw = mass = np.empty(0)
+    carried, slots = carried_by(save, items), {name: array[items] for name, array in save.lanes.slots.items()}
     with damaged(save.at):
-        able = None if sampler is None else completed(sampler, Sampler)
-        if able is not None and able.carried is not None:
-            raw = able.carried(slots, save.whole()).raw
-        if able is not None and able.masses is not None:
-            mass = able.masses(len(items), slots)
+        masses = None if sampler is None else completed(sampler, Sampler).masses
+        mass = np.empty(0) if masses is None else masses(len(items), slots)
     total = mass.sum()
+    raw = np.empty(0) if carried is None else carried.raw
     return raw, mass * (len(mass) / total) if total > 0 else np.empty(0)
 
 

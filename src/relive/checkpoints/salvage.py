@@ -12,7 +12,7 @@ from .._disk.files import Folder, empty_folder
 from .._disk.json_files import damaged
 from ..errors import StorageError, event
 from ..items import Item
-from ..samplers import Sampler
+from ..samplers import GONE, Prioritized, Sampler
 from ..storage import Ram
 from . import _manifest
 from ._loading import Loading
@@ -59,7 +59,8 @@ def salvage(
         source: The directory of saves; it is not changed.
         target: The directory to write, new or empty.
         item: Another item than the saved one.
-        sampler: The saved sampler, if it is of a class of the user's own, or another one.
+        sampler: The saved sampler, if it is of a class of the user's own, or another one. None: the saved one, or
+            `Prioritized()` where that is one of earlier versions.
 
     Raises:
         StorageError: No save can be used, or `target` is not empty or cannot be written.
@@ -82,7 +83,7 @@ def salvage(
                 continue
             with save:
                 lanes = [np.arange(len(save.lanes))]
-                choices = item or _saved_item(save), sampler or _saved_sampler(save)
+                choices = item or _saved_item(save), sampler or _saved_sampler(save, skipped)
                 buffer = Loading([save], lanes, None, None, *choices, Ram()).buffer(None, alone=True)
                 buffer._core.tally.renew()
                 buffer.save(target)
@@ -99,11 +100,19 @@ def _saved_item(save: OpenSave) -> Item:
     return Undrawn(facts, save.window) if made is None else made
 
 
-def _saved_sampler(save: OpenSave) -> Sampler:
-    """Return the sampler of a save; refuse one that cannot be made, since only it can read what it kept."""
+def _saved_sampler(save: OpenSave, problems: list[str]) -> Sampler:
+    """Return the sampler of a save, or `Prioritized()` for one that is gone, which is noted as a problem.
+
+    It is refused where it cannot be made, since only it can read what it kept.
+    """
     facts = save.manifest.choices["sampler"]
     with damaged(save.at):
         made: Sampler | None = built("sampler", facts)
+    if made is None and facts["kind"] in GONE:
+        problems.append(
+            f"`{facts['kind']}` is gone: what is written draws by `Prioritized()`, from the same priorities"
+        )
+        return Prioritized()
     if made is None:
         remedy = "from Python: `relive.checkpoints.salvage.salvage(source, target, sampler=...)` with an equal one"
         raise not_given("sampler", facts, "salvage(sampler)", remedy)

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from .._ring.kernels_numpy.queue import COME, GONE
-from ..samplers._priorities import SCALES
 from ..samplers.anneal import Anneal
-from ..samplers.prioritized import Prioritized
+from ..samplers.prioritized import SCALES, Prioritized
 from . import _tree
 from ._power import power
 from ._random import uniforms

@@ -7,9 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..samplers._priorities import SCALES
 from ..samplers.anneal import Anneal
-from ..samplers.prioritized import Prioritized
+from ..samplers.prioritized import SCALES, Prioritized
 from ._draw import Drawn
 from ._tree import Tree
 from ._triton_numbers import block_of, launch, node, power, programs_of, uniforms

@@ -15,7 +15,7 @@ from .._buffer.access import Alone
 from .._buffer.choices import Choices
 from .._buffer.core import Tally, assemble
 from .._ring.lanes import HEAD, OLDEST, READY, first_rows, ranges
-from .._ring.ring import TOUCHED
+from .._ring.ring import TOUCHED, given_if
 from ..buffer import ReplayBuffer
 from ..checkpoints._snapshot import Facts, restore
 from ..storage import Ram
@@ -117,7 +117,7 @@ class Twin:
 
     def __init__(self, choices: Choices, layout: Layout, state: State) -> None:
         self._choices, self._layout, self._state = choices, layout, state
-        self._keeps = (*choices.sampler.keeps, TOUCHED)
+        self._keeps = (*given_if(choices.sampler.prioritizes), TOUCHED)
         self._spec = choices.spec(choices.window, self._keeps)
         self._memory = Ram().open(self._spec, choices.identity)
         self._from = _Transfer(state.marks.device)

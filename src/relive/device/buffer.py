@@ -24,6 +24,7 @@ from .._buffer.core import Tally
 from .._flow.call_lock import CallLock
 from .._ring import kernels as kernels_of
 from .._ring.lanes import BOUNDARIES, DRAWABLE, STORED
+from .._ring.ring import given_if
 from ..batch import Batch
 from ..checkpoints._saving import Saver, saver_of
 from ..checkpoints.autosave import Autosave, begun
@@ -159,7 +160,7 @@ class DeviceBuffer:
         self.num_envs, self.boundaries = choices.num_envs, choices.boundaries
         item: Readable = choices.item  # type: ignore[assignment]
         self._layout = Layout.of(choices)
-        spec = choices.spec(choices.window, choices.sampler.keeps)
+        spec = choices.spec(choices.window, given_if(choices.sampler.prioritizes))
         key, position = key_of(philox)
         self._state = State.new(self._layout, spec, powers_of(item).astype(np.float32), key, position, device)
         self.kernels = kernels or ("triton" if device.type == "cuda" and find_spec("triton") else "ops")

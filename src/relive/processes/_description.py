@@ -19,7 +19,7 @@ from .._flow.limit import SPEC as LIMITER_SPEC
 from .._flow.limiter import RateLimiter
 from .._ring.lanes import sizes_in
 from .._ring.plans import Window
-from .._ring.ring import BOOKKEEPING, TOUCHED, Ring
+from .._ring.ring import GIVEN, TOUCHED, Ring
 from ..checkpoints._saved_as import built, described
 from ..checkpoints._schemas import fields_of, schema_of
 from ..errors import StorageError, message
@@ -27,10 +27,11 @@ from ..items import Item
 from ..samplers import Sampler
 from ..schema import Schema
 
-# What the ring of such a buffer records: a reader has a sampler of its own, which may need it. Files of format 1 lack
-# what was touched.
-KEEPS = (*BOOKKEEPING, TOUCHED)
-_KEPT = [KEEPS, tuple(BOOKKEEPING)]
+# What the ring of such a buffer records: a reader has a sampler of its own, which may need it. Files of earlier
+# versions have arrivals, too, which nothing reads; those of format 1 lack what was touched.
+KEEPS = (GIVEN, TOUCHED)
+_ARRIVAL = "arrival"
+_KEPT = [KEEPS, (GIVEN, _ARRIVAL, TOUCHED), (GIVEN, _ARRIVAL)]
 CHOICES, OWNERS, STATE, COUNTS = "about/choices", "about/owners", "about/state", "about/counts"
 LIMITS = "about/limits"
 # Entries of `COUNTS`, which a live view reads.
@@ -114,7 +115,7 @@ class BufferDescription(Frozen):
                 raise ValueError("numbers out of range")
             item, sampler = built("item", facts["item"]), built("sampler", facts["sampler"])
             limiter = None if facts["limiter"] is None else built("limiter", facts["limiter"])
-            keeps = tuple(facts.get("keeps", BOOKKEEPING))
+            keeps = tuple(facts.get("keeps", (GIVEN, _ARRIVAL)))
             waits = facts.get("waits", False)
             if keeps not in _KEPT or type(waits) is not bool or (waits and TOUCHED not in keeps):
                 raise ValueError("a ring that records something else")

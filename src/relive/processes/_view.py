@@ -11,12 +11,10 @@ from .._ring.lanes import (
     CLEARED,
     CUTS,
     DRAWABLE,
-    END,
     ENDS,
     GONE,
     HEAD,
     HELD,
-    HISTORY,
     MEMORY,
     OLDEST,
     READY,
@@ -69,12 +67,7 @@ class View:
         self._before = np.full_like(ring.counters, -1)
         # How far behind its head a writer may still change marks.
         self._back = 2 * ring.window.lookback + 4
-        self._later, self._told = window.span - ring.window.span, ring.arrival
-        self._arrival: Int64 | None = None
-        if self._told is not None and not (window.across or ring.window.across):
-            self._arrival = np.zeros_like(self._told)
-        arrival = self._told if self._arrival is None else self._arrival
-        self.ring = ring.under(window, np.zeros_like(ring.marks), arrival)
+        self.ring = ring.under(window, np.zeros_like(ring.marks))
         self._own = self.ring.counters
         ring.kernel.look()
         self.take_in()
@@ -125,25 +118,8 @@ class View:
         own[GONE] = gone_before
         own[_COUNTED] = now[_COUNTED]
         own[READY_STEPS] = now[STEPS] - np.count_nonzero(marks[ready - begin :] & STEP)
-        newly = max(ready_before, begin)
-        if newly < ready and self._told is not None and self._arrival is not None:
-            arrival = get_rows(self._told, lane, begin, head)
-            set_rows(self._arrival, lane, newly, self._arrivals(begin, marks, arrival, newly, ready))
         own[DRAWABLE] += self._anchors(lane, max(ready_before, oldest), ready) - gone
         self._copied[lane] = head
-
-    def _arrivals(self, begin: int, marks: Bytes, told: Int64, first: int, last: int) -> Int64:
-        """When the rows from `first` to `last` became ready, given `marks` and the ring's own arrivals from `begin` on.
-
-        A row whose window is longer by `_later` rows became ready when the row so much further on did, or with the end
-        of its stream, which the boundary row after that tells. Of shorter windows nothing tells it for the first rows
-        of a stream.
-        """
-        rows, ends = np.arange(first, last), np.flatnonzero((marks & STEP > 0) & (marks & END > 0))
-        ends += begin + (np.append(marks, STEP)[ends + 1] & (STEP | HISTORY) == 0)
-        stream = np.searchsorted(ends, rows)
-        begins, closes = np.append(begin, ends + 1)[stream], np.append(ends, begin + len(marks) - 1)[stream]
-        return np.asarray(told[np.clip(rows + self._later, begins, closes) - begin])
 
     def _anchors(self, lane: int, first: int, last: int) -> int:
         if last <= first:

@@ -5,7 +5,7 @@ answers with a `Draw`. What it leaves out has the protocol's default. `relive.sa
 `relive.testing.SamplerContract` has its tests, and `examples/own_sampler.py` in the source is one.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._base.extras import later
 from .._ring.plans import Changes as Changes
@@ -21,6 +21,13 @@ from .uniform import Uniform as Uniform
 if TYPE_CHECKING:
     from .anneal import Anneal as Anneal
     from .prioritized import Prioritized as Prioritized
-    from .ranked import Ranked as Ranked
 
-__getattr__ = later(__name__, {"Anneal": ".anneal", "Prioritized": ".prioritized", "Ranked": ".ranked"})
+# Samplers of earlier versions, and what has taken their place.
+GONE = {"Ranked": "`relive.Prioritized`, or the sampler of `examples/ranked_sampler.py`"}
+_load = later(__name__, {"Anneal": ".anneal", "Prioritized": ".prioritized"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in GONE:
+        raise AttributeError(f"relive.samplers.{name} is gone: use {GONE[name]}")
+    return _load(name)

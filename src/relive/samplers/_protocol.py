@@ -51,12 +51,10 @@ class Carried(NamedTuple):
 
     Attributes:
         raw: A raw priority for each item, float64 `[n]`.
-        order: The larger, the later it was set, int64 `[n]`; None: not known, but earlier for older steps of a lane.
         largest: The largest that was ever set; 0 if there was none.
     """
 
     raw: Float64
-    order: Int64 | None
     largest: float
 
 
@@ -159,7 +157,7 @@ class Index(Protocol):
 
     @property
     def adopt(self) -> Callable[[Int64, Float64, float], None] | None:
-        """`adopt(slots, raw, largest)` sets raw priorities, the earliest set first, and the largest ever set.
+        """`adopt(slots, raw, largest)` sets raw priorities, and the largest that was ever set.
 
         `relive.load` calls it where the save is of another sampler, or of other rows; `refresh` has been called before.
         """
@@ -169,7 +167,7 @@ class Index(Protocol):
 class Sampler(Protocol):
     """The frozen description of a sampler. `replacement` and `index` are required, the others have defaults.
 
-    A class that inherits from `Sampler` has these defaults. Other classes need `prioritizes`, `keeps` and `spec`, too.
+    A class that inherits from `Sampler` has these defaults. Other classes need `prioritizes` and `spec`, too.
     """
 
     @property
@@ -185,13 +183,8 @@ class Sampler(Protocol):
 
     @property
     def prioritizes(self) -> bool:
-        """Whether it has priorities; then its index has `update` and `priorities`."""
+        """Whether it has priorities; then its index has `update` and `priorities`, and the ring keeps given ones."""
         return False
-
-    @property
-    def keeps(self) -> tuple[str, ...]:
-        """What the ring records for every row, of `"given"` (priorities) and `"arrival"` (when rows became ready)."""
-        return ()
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
         """The arrays that an index over `lanes` of `rows` each keeps in the buffer's storage, by name."""

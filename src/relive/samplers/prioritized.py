@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,13 +13,15 @@ from .. import sum_tree
 from .._base import check
 from .._base.arrays import ArraySpec, Memory
 from .._base.frozen import Frozen
-from .._base.priorities import falling, unfit
+from .._base.priorities import falling, unfit, valid
 from .._base.types import Bool, Float64, Int64
 from .._ring import kernels
 from .._ring.ring import Ring
-from ._priorities import ProportionalSampling, beta_at, check_settings, sound
-from ._protocol import Carried, Index, Report, Sampler, Share
+from ._protocol import Carried, Draw, Index, Report, Sampler, Share
 from .anneal import Anneal
+
+# What weights are divided by: the largest in the batch, the largest in the buffer, nothing.
+SCALES = ("batch", "buffer", "none")
 
 
 class Prioritized(Frozen, Sampler, kw_only=True):
@@ -65,7 +67,16 @@ class Prioritized(Frozen, Sampler, kw_only=True):
     newest: str = "largest"
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        for name in ("alpha", "eps", "initial"):
+            object.__setattr__(self, name, check.real(getattr(self, name), f"Prioritized({name})", low=0.0))
+        if isinstance(self.beta, Anneal):
+            for value in (self.beta.start, self.beta.end):
+                check.real(value, "Prioritized(beta)", low=0.0)
+        else:
+            object.__setattr__(self, "beta", check.real(self.beta, "Prioritized(beta)", low=0.0))
+        check.one_of(self.weights, SCALES, "Prioritized(weights)")
+        check.flag(self.stratified, "Prioritized(stratified)")
+        check.flag(self.replacement, "Prioritized(replacement)")
         check.one_of(self.newest, ("largest", "stored"), "Prioritized(newest)")
 
     def __repr__(self) -> str:
@@ -76,13 +87,8 @@ class Prioritized(Frozen, Sampler, kw_only=True):
         """True."""
         return True
 
-    @property
-    def keeps(self) -> tuple[str, ...]:
-        """The priorities that steps are given."""
-        return ("given",)
-
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
-        """A sum tree over the slots, its state, and the ring's counters at the last look."""
+        """Return a sum tree over the slots, its state, and the ring's counters at the last look."""
         numbers = np.dtype(np.float64)
         tree = ArraySpec((sum_tree.size(lanes * rows),), numbers, "slots")
         return {
@@ -101,23 +107,26 @@ class Prioritized(Frozen, Sampler, kw_only=True):
         return super().indivisible
 
     def beta_at(self, call: int) -> float:
-        """`beta`, or that of the `Anneal`."""
-        return beta_at(self.beta, call)
+        """Return `beta`, or that of the `Anneal`."""
+        return self.beta.at(call) if isinstance(self.beta, Anneal) else self.beta
 
     def masses(self, n: int, slots: Mapping[str, Float64]) -> Float64:
-        """The leaves of the tree."""
+        """Return the leaves of the tree."""
         return slots["priorities"]
 
     def carried(self, slots: Mapping[str, Float64], whole: Mapping[str, Float64]) -> Carried:
-        """The raw priorities in what was saved of the arrays of `spec`."""
+        """Return the raw priorities in what was saved of the arrays of `spec`."""
         kept = slots.get("priorities.raw")
         raw = _raw(slots["priorities"], self.alpha) if kept is None else falling(kept)
-        return Carried(raw, None, float(whole["priorities.state"][3]))
+        return Carried(raw, float(whole["priorities.state"][3]))
 
     def sound(self, slots: Mapping[str, Float64], whole: Mapping[str, Float64], anchors: Int64) -> bool:
-        """Whether what was saved of the arrays of `spec` can be so; `anchors`: which slots can be drawn."""
-        numbers = whole["priorities.state"][3:4], whole["priorities.draws"]
-        return all(sound(slots[name], anchors, *numbers) for name in ("priorities", "priorities.raw") if name in slots)
+        """Return whether what was saved of the arrays of `spec` can be so; `anchors`: which slots can be drawn."""
+        trees = [slots[name] for name in ("priorities", "priorities.raw") if name in slots]
+        numbers = whole["priorities.state"][3:4], whole["priorities.draws"], *trees
+        return all(valid(each).all() for each in numbers) and all(
+            np.count_nonzero(tree) == np.count_nonzero(tree[anchors]) for tree in trees
+        )
 
     def index(self, ring: Ring, memory: Memory) -> Index:
         """Return an index over the slots of `ring`."""
@@ -125,11 +134,14 @@ class Prioritized(Frozen, Sampler, kw_only=True):
 
 
 class _Prioritized:
-    """A sum tree whose leaves are `p**alpha` at the slots that can be drawn and 0 elsewhere."""
+    """A sum tree whose leaves are `p**alpha` at the slots that can be drawn and 0 elsewhere.
+
+    `priorities.draws` is float64 `[2]`: how many draws there were, and the last one's beta.
+    """
 
     def __init__(self, settings: Prioritized, ring: Ring, memory: Memory) -> None:
         self._settings = settings
-        state = memory.host("priorities.state")
+        self._state = state = memory.host("priorities.state")
         if memory.fresh:
             state[1] = math.inf
         sums, mins = sum_tree.carve(memory.host("priorities"), ring.slots)
@@ -141,8 +153,8 @@ class _Prioritized:
             # negative, where nothing is drawn twice.
             self._tree.restore()
         seen, draws = memory.host("priorities.seen"), memory.host("priorities.draws")
-        self._sampling = ProportionalSampling(settings, self._tree, state, draws)
-        self.draw = self._sampling.draw
+        self._draws: Any = draws.data  # single entries of a memoryview are read and written faster
+        self._scale = SCALES.index(settings.weights)
         self.chooser = self._tree.chooser(ring.kernel, seen, draws, settings)
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
         self._try_update, self._seen, self._kernel = self._tree.try_update, seen, ring.kernel
@@ -157,6 +169,19 @@ class _Prioritized:
             raws.restore()
         self._tree.keep_raws(raws)
         return sums[0][: ring.slots]
+
+    def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
+        """Return `n` slots and their importance-sampling weights."""
+        settings, draws = self._settings, self._draws
+        if beta is None:
+            beta = settings.beta_at(int(draws[0]))
+        # Before the generator: of a draw that is interrupted, beta may have moved alone, the generator never.
+        draws[0] += 1.0
+        draws[1] = beta
+        items = self._state.item(4) if self._scale == 2 else 1.0
+        u = check.uniforms(rng, n)
+        found = self._tree.sample(u, settings.stratified, settings.replacement, self._scale, items, beta)
+        return Draw(found.leaves, found.weights, None if self._scale else found.values, beta)
 
     def try_update(self, ids: object, td_error: object) -> bool:
         """`update` for ids that can all be drawn, where arguments are plain arrays; False, and no change, otherwise."""
@@ -173,11 +198,11 @@ class _Prioritized:
         return _raw(self._tree.get(slots), self._settings.alpha)
 
     def masses_of(self, raw: Float64) -> Float64:
-        raw = np.where(np.isnan(raw), self._sampling.state[3] or self._settings.initial, raw)
+        raw = np.where(np.isnan(raw), self._state[3] or self._settings.initial, raw)
         return np.asarray(raw**self._settings.alpha * (raw > 0))
 
     def share(self) -> Share:
-        total, smallest, _, largest, items = self._sampling.state.tolist()
+        total, smallest, _, largest, items = self._state.tolist()
         return Share(total, int(items), smallest, largest)
 
     def draw_at(self, fractions: Float64) -> tuple[Int64, Float64]:
@@ -186,20 +211,27 @@ class _Prioritized:
         return self._tree.draw_distinct(fractions)
 
     def raise_priority(self, raw: float) -> None:
-        self._sampling.state[3] = max(self._sampling.state[3], raw)
+        self._state[3] = max(self._state[3], raw)
 
     def adopt(self, slots: Int64, raw: Float64, largest: float) -> None:
         self._tree.update(slots, raw, None, 0.0, self._settings.alpha)
         if self._raws is None:
-            self._sampling.state[3] = largest
+            self._state[3] = largest
 
     def report(self) -> Callable[[], Report]:
-        alpha = self._settings.alpha
+        alpha, beta = self._settings.alpha, self._draws[1]
         if self._raws is not None:
-            return self._sampling.report(falling(self._raws))
-        return self._sampling.report(self._leaves, 1 / alpha if alpha > 0 else 1.0)
+            return partial(_report, falling(self._raws), 1.0, beta)
+        return partial(_report, self._leaves.copy(), 1 / alpha if alpha > 0 else 1.0, beta)
+
+
+def _report(leaves: Float64, exponent: float, beta: float) -> Report:
+    """Return quantiles of the positive `leaves` raised to `exponent`."""
+    positive = leaves[leaves > 0]
+    quantiles = np.quantile(positive, (0.0, 0.25, 0.5, 0.75, 1.0)) if len(positive) else np.empty(0)
+    return Report(tuple(float(value) for value in quantiles**exponent), beta)
 
 
 def _raw(values: Float64, alpha: float) -> Float64:
-    """The raw priorities of leaves."""
+    """Return the raw priorities of leaves."""
     return values ** (1 / alpha) if alpha > 0 else (values > 0).astype(np.float64)

@@ -94,7 +94,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             whose final observation values are bootstrapped. Otherwise `done` is a terminal state, always.
         n_steps: Steps of a window.
         gamma: Discount per step, for windows of several.
-        sampler: Which steps are drawn: `relive.Uniform()`, `relive.Prioritized(...)` or `relive.Ranked(...)`.
+        sampler: Which steps are drawn: `relive.Uniform()` or `relive.Prioritized(...)`.
         stack: Frames in an observation, along its first axis, of which each is stored once.
         seed: None: drawn from NumPy's global generator, which SB3 seeds.
         boundaries: Share of memory reserved for final observations, on top of the steps. The default is enough for

@@ -40,7 +40,7 @@ class PrioritizedReplay:
         priority: What is drawn by: `"td"`, the absolute TD error, of the means where values are quantiles; `"lap"`,
             clipped from below at Huber's threshold, with Huber's loss; `"precision"`, the inverse variance of the
             reward's noise, which a net beside the critic predicts.
-        sampler: `relive.Prioritized(...)` or `relive.Ranked(...)`; None: alpha 0.6 and beta 0.4 with `"td"`, 0.4 and 0
+        sampler: `relive.Prioritized(...)`; None: alpha 0.6 and beta 0.4 with `"td"`, 0.4 and 0
             with `"lap"`, 1 and 0 with `"precision"`.
         critic_loss: `"mse"` or `"huber"`; None: as the algorithm has it, Huber's with `"lap"`.
         huber_threshold: Where Huber's loss becomes linear.

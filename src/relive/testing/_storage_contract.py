@@ -9,7 +9,7 @@ import numpy as np
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, StorageError
 from ..items import Item, Sequences, Transitions
-from ..samplers import Prioritized, Ranked, Sampler, Uniform
+from ..samplers import Prioritized, Sampler, Uniform
 from ..storage import Ram, Storage
 from ._lives import Call, Contract, assert_full, feed, life
 from .agreement import assert_same_batch, check, refuses
@@ -19,11 +19,11 @@ from .synthetic import SCHEMAS
 CHOICES: tuple[tuple[str, Item, Sampler], ...] = (
     ("flat", Transitions(), Uniform()),
     ("wide", Transitions(n_step=3), Prioritized()),
-    ("stacked", Sequences(3, burn_in=1), Ranked()),
+    ("stacked", Sequences(3, burn_in=1), Prioritized(weights="buffer")),
     ("flat", Transitions(n_step=2), Uniform(over="episodes")),
     ("stacked", Transitions(), Uniform(replacement=False)),
     ("flat", Transitions(), Prioritized(replacement=False, weights="none")),
-    ("nested", Transitions(n_step=2), Ranked(replacement=False)),
+    ("nested", Transitions(n_step=2), Prioritized(newest="stored")),
 )
 LANES, STEPS = 2, 12
 

@@ -53,7 +53,7 @@ class TensorDictReplayBuffer:
         n_step: Longest window. `("next", ...)` is what follows its last step, `("next", "reward")` the discounted sum,
             `"steps_to_next_obs"` its length: TorchRL's losses take `gamma` to that power.
         gamma: Discount per step, the loss module's.
-        sampler: `relive.Uniform()`, `relive.Prioritized(...)` or `relive.Ranked(...)`.
+        sampler: `relive.Uniform()` or `relive.Prioritized(...)`.
         priority_key: Where a TensorDict has its TD errors, any shape; the largest of an item's counts.
         device: Where samples go; None: the CPU.
         seed: An integer, a `numpy.random.Generator`, or None.

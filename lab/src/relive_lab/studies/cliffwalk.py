@@ -24,7 +24,7 @@ LONG = 12
 NETWORK_LENGTHS = (6, 8, 10, 12)
 SHOWN = {
     "table": LEARNERS["table"],
-    "linear": ("uniform", "prop 0.6", "rank 0.7"),
+    "linear": ("uniform", "prop 0.6"),
     "network": LEARNERS["network"],
 }
 

@@ -18,7 +18,7 @@ from relive_lab.statistics import Estimate, ratio_of_medians
 from relive_lab.studies.conduct import Bar, new_figure, write_files
 
 TITLES = {"table": "a table", "linear": "a table and a bias", "network": "a network"}
-TD_ARMS = ("greedy", "prop 1", "prop 0.6", "rank 0.7")
+TD_ARMS = ("prop 1", "prop 0.6")
 NETWORK_ARM = "prop 0.6, beta 0.4"
 
 
@@ -56,8 +56,8 @@ LIMITS = (
         n=12,
         seeds={"table": 30, "linear": 30, "network": 20},
         gains={
-            "table": {"prop 0.6": 8.0, "prop 1": 9.0, "rank 0.7": 5.0, "rank 1": 6.0, "oracle": 120.0},
-            "linear": {"prop 0.6": 4.0, "rank 0.7": 3.0},
+            "table": {"prop 0.6": 8.0, "prop 1": 9.0, "oracle": 120.0},
+            "linear": {"prop 0.6": 4.0},
             "network": {NETWORK_ARM: 1.7},
         },
         beta_one=(0.7, 1.25),
@@ -67,8 +67,8 @@ LIMITS = (
         n=10,
         seeds={"table": 10, "linear": 10, "network": 5},
         gains={
-            "table": {"prop 0.6": 6.0, "prop 1": 7.5, "rank 0.7": 4.5, "rank 1": 6.0, "oracle": 40.0},
-            "linear": {"prop 0.6": 3.0, "rank 0.7": 3.0},
+            "table": {"prop 0.6": 6.0, "prop 1": 7.5, "oracle": 40.0},
+            "linear": {"prop 0.6": 3.0},
             "network": {NETWORK_ARM: 1.3},
         },
         beta_one=(0.65, 1.35),

@@ -18,7 +18,6 @@ from relive._ring.kernels_numpy.files import (
 from relive._ring.kernels_numpy.gather import Gather
 from relive._ring.kernels_numpy.power import mass, power, smallest, weights
 from relive._ring.kernels_numpy.queue import Queue
-from relive._ring.kernels_numpy.ranks import Ranks, order_size
 from relive._ring.kernels_numpy.ring import Ring
 from relive._ring.kernels_numpy.tree import Tree
 
@@ -26,7 +25,6 @@ __all__ = [
     "Gather",
     "Lock",
     "Queue",
-    "Ranks",
     "Ring",
     "Tree",
     "adding",
@@ -36,7 +34,6 @@ __all__ = [
     "copy_steps",
     "ending",
     "mass",
-    "order_size",
     "power",
     "read_rows",
     "read_spans",

@@ -44,10 +44,9 @@ class Ring(Rows):
         steps: S, the steps that a lane keeps, S <= R.
         marks: uint8 `[blocks, L, K]`, where `blocks * K` is more than R.
         counters: int64 `[L, 16]`.
-        clock: int64 `[2]`: the next value of `arrival`, and whether a priority was ever given.
+        clock: int64 `[2]`: a number of earlier versions, and whether a priority was ever given.
         window: What an item needs around an anchor.
         given: float64, like `marks`: minus the priority that a row was given, +0.0 for none; None: not kept.
-        arrival: int64, like `marks`: orders rows of all lanes by when they became ready; None: not kept.
         touched: int64 `[2, groups]`, calls that began to write to a group of lanes and that ended; None: not kept.
         notify: Called with the watched notices that a call found a reason for.
         busy: 1 for lanes that another process is writing, whose counters cannot be checked; None: no lane is.
@@ -64,13 +63,12 @@ class Ring(Rows):
         clock: Int64,
         window: Window,
         given: Float64 | None,
-        arrival: Int64 | None,
         touched: Int64 | None,
         notify: Callable[[int], object],
         busy: Bytes | None,
     ) -> None:
         super().__init__(columns, num_obs, rows, steps, marks, counters, window)
-        self.clock, self.given, self.arrival = clock, given, arrival
+        self.clock, self.given = clock, given
         self._touched = touched
         self.watched, self._notify = 0, notify
         self.asked = 0  # calls of a native `add` of which Python had to look at a value
@@ -102,7 +100,6 @@ class Ring(Rows):
                     lanes,
                     None if priority is None else priority[:, t],
                 )
-            write.record_arrivals(lanes, before[:, READY])
             count_call(journal, self._touched, ENDED, lanes)
         self._notice(lanes, before)
         return ids
@@ -137,7 +134,6 @@ class Ring(Rows):
             write.forget_newest(lanes[~held & self.open_lanes(lanes)])
             write.close(lanes[held])
             write.count_anchors(lanes)
-            write.record_arrivals(lanes, before[:, READY])
             count_call(journal, self._touched, ENDED, lanes)
         self._notice(lanes, before)
 
@@ -175,7 +171,7 @@ class Ring(Rows):
         return Relabelled(which, ids, ahead, goals.after, item, ages, members.at, members.after)
 
     def _writing(self, journal: Journal) -> Writing:
-        return Writing(self, self.clock, self.given, self.arrival, journal)
+        return Writing(self, self.clock, self.given, journal)
 
     def _notice(self, lanes: Int64, before: Int64) -> None:
         """Check the notices if this call cut a stream, began one after an end, or filled a lane."""

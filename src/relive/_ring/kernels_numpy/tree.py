@@ -68,7 +68,7 @@ def _search_exactly(group: list[float], target: float) -> tuple[int, float]:
     return last, group[last]
 
 
-def news(ring: Ring, seen: Int64s, largest: float, initial: float) -> tuple[Changes, float, Float64s]:
+def _news(ring: Ring, seen: Int64s, largest: float, initial: float) -> tuple[Changes, float, Float64s]:
     """What changed in `ring` since `seen`, the largest raw priority so far, and those of the slots that came.
 
     They have what they were given, or else the largest that was ever set or given, or else `initial`.
@@ -134,7 +134,7 @@ class Tree:
         Leaves become powers of the raw priorities of new items: what they were given, or else the largest that was
         ever set or given, or else `initial`.
         """
-        changes, largest, raw = news(ring, seen, float(self.state[LARGEST]), initial)
+        changes, largest, raw = _news(ring, seen, float(self.state[LARGEST]), initial)
         with Journal() as journal:
             journal.put(self.state, ITEMS, ring.counters[:, DRAWABLE].sum())
             journal.put(self.state, LARGEST, largest)

@@ -48,15 +48,12 @@ class Writing:
         ring: The rows.
         clock: int64 `[2]`, as in `Ring`.
         given: As in `Ring`.
-        arrival: As in `Ring`.
         journal: Undoes what was written if the call does not come to its end.
     """
 
-    def __init__(
-        self, ring: Rows, clock: Int64, given: Float64 | None, arrival: Int64 | None, journal: Journal
-    ) -> None:
+    def __init__(self, ring: Rows, clock: Int64, given: Float64 | None, journal: Journal) -> None:
         self._ring, self._journal = ring, journal
-        self._clock, self._given, self._arrival = clock, given, arrival
+        self._clock, self._given = clock, given
         self._marks, self._counters = ring.marks, ring.counters
         self._counted = ring.counters[:, READY].copy()  # anchors before this row are counted in DRAWABLE
 
@@ -137,16 +134,6 @@ class Writing:
             marks = self._marks[ring.at((first + offset)[among], lanes[among])]
             self._add(lanes[among], DRAWABLE, anchors_in(marks))
         self._counted[lanes] = ready
-
-    def record_arrivals(self, lanes: Int64, ready: Int64) -> None:
-        """Record when rows became ready: lane by lane, in the order of the call."""
-        ring, counters = self._ring, self._counters
-        if self._arrival is None:
-            return
-        for i, lane in enumerate(lanes.tolist()):
-            rows = np.arange(max(ready[i], counters[lane, OLDEST]), counters[lane, READY])
-            self._journal.put(self._arrival, ring.at(rows, lane), self._clock[0] + i)
-        self._journal.put(self._clock, 0, self._clock[0] + len(lanes))
 
     def _mark(self, lanes: Int64, memory: Int64, marks: Any) -> None:
         self._journal.put(self._marks, self._ring.at(memory, lanes), marks)
