@@ -630,7 +630,7 @@ class ReplayBuffer:
             raise ArgumentError(message(wanted, f"`{self.storage!r}`", "ReplayBuffer.autosave", remedy))
         core = self._core
         tally = core.tally
-        tally.autosave = begun(self, ReplayBuffer._of(core), tally.autosave, os.fspath(path), every, keep)
+        tally.autosave = begun(self, ReplayBuffer._of(core), tally.autosave, path, every, keep)
         return tally.autosave
 
     def _changes(self) -> object:
