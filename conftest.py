@@ -48,6 +48,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in {*slow}]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """`RELIVE_SKIPPED=FILE` notes what is skipped because a library is not installed: `pytest @FILE` runs that."""
+    if (file := os.environ.get("RELIVE_SKIPPED")) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Skipped(Path(file)))
+
+
+class Skipped:
+    """Files and tests that want another library, one a line."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        file.write_text("")
+
+    def note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and re.search("is not installed|could not import", str(report.longrepr)):
+            with self.file.open("a") as file:
+                file.write(f"{report.nodeid}\n")
+
+    pytest_collectreport = pytest_runtest_logreport = note
+
+
 def pytest_collection_finish() -> None:
     """What is there for good, some million objects, is not looked at again whenever a test collects its garbage."""
     gc.collect()
