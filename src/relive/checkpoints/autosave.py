@@ -256,7 +256,9 @@ class Autosave:
         return f"Autosave({self.path!r}, every={self.every}{', closed' * self._closed})"
 
 
-def begun(buffer: object, source: Saveable, before: Autosave | None, path: str | os.PathLike[str], every: float, keep: int) -> Autosave:
+def begun(
+    buffer: object, source: Saveable, before: Autosave | None, path: str | os.PathLike[str], every: float, keep: int
+) -> Autosave:
     """The autosave of a buffer, beside none.
 
     Args:
