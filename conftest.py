@@ -24,6 +24,8 @@ from ray_cluster import cluster as cluster
 # Each test process computes on one core: threads of PyTorch that wait for each other while others use the cores take
 # fifteen times as long. Processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tianshou's loops are compiled by Numba anew in every process, for ten seconds; as Python they do the same.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 # The README installs without compiling, which takes a minute for PyTorch. What is imported is compiled once here, and
 # not anew in every process, whatever the environment says.
 sys.dont_write_bytecode = False
@@ -46,6 +48,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow = [item for item in items if any(map(item.get_closest_marker, marks))]
     config.hook.pytest_deselected(items=slow)
     items[:] = [item for item in items if item not in {*slow}]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`RELIVE_SKIPPED=FILE` notes what is skipped because a library is not installed: `pytest @FILE` runs that.
+
+    Files go to processes in the order of folders, not by their number of tests: those with one test take long.
+    """
+    config.option.loadscopereorder = False
+    if (file := os.environ.get("RELIVE_SKIPPED")) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Skipped(Path(file)))
+
+
+class Skipped:
+    """Files and tests that want another library, one a line."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        file.write_text("")
+
+    def note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and re.search("is not installed|could not import", str(report.longrepr)):
+            with self.file.open("a") as file:
+                file.write(f"{report.nodeid}\n")
+
+    pytest_collectreport = pytest_runtest_logreport = note
 
 
 def pytest_collection_finish() -> None:

@@ -715,7 +715,7 @@ class ReplayBuffer:
         core = self._core
         core.lock.check_not_held("ReplayBuffer.autosave")
         tally = core.tally
-        tally.autosave = begun(self, ReplayBuffer._of(core), tally.autosave, os.fspath(path), every, keep)
+        tally.autosave = begun(self, ReplayBuffer._of(core), tally.autosave, path, every, keep)
         return tally.autosave
 
     def _changes(self) -> object:

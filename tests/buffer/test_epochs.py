@@ -75,9 +75,3 @@ def test_what_is_overwritten_meanwhile_is_left_out() -> None:
 def test_sequences_have_epochs_too() -> None:
     buffer = filled(28, item=relive.Sequences(length=4, starts=2), seed=0)
     assert sorted(n for batch in buffer.batches(3) for n in batch.ids.tolist()) == drawable(buffer)
-
-
-@pytest.mark.parametrize("choices", [{"batch_size": 0}, {"batch_size": 2, "shuffle": "yes"}])
-def test_bad_arguments_are_refused_at_once(choices: Any) -> None:
-    with pytest.raises(relive.ArgumentError, match=r"ReplayBuffer\.batches"):
-        filled().batches(**choices)

@@ -11,28 +11,23 @@ import pytest
 from local import local_shards
 
 import relive
-from relive._ring import kernels as _kernels
 from relive.errors import ArgumentError
-from relive.testing._lives import BACK_ENDS
 
 SAMPLERS = [relive.Uniform(), relive.Prioritized(), relive.Uniform(replacement=False)]
-both = pytest.mark.parametrize("kernels", BACK_ENDS)
 SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
 
 
-def made(kernels: str, sampler: Any = None) -> relive.ReplayBuffer:
-    with _kernels.use(kernels):
-        buffer = relive.ReplayBuffer(SCHEMA, 100, sampler=sampler, seed=0)
+def made(sampler: Any = None) -> relive.ReplayBuffer:
+    buffer = relive.ReplayBuffer(SCHEMA, 100, sampler=sampler, seed=0)
     for t in range(50):
         buffer.add(obs=t, action=0, reward=t, next_obs=t + 1, terminated=False, truncated=False)
     return buffer
 
 
-@both
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
-def test_other_bits_in_the_same_generator(sampler: Any, kernels: str) -> None:
+def test_other_bits_in_the_same_generator(sampler: Any) -> None:
     """Draws are those of a generator with these bits, again and again, however often the old ones were freed."""
-    buffer, other = made(kernels, sampler), made(kernels, sampler)
+    buffer, other = made(sampler), made(sampler)
     for seed, kind in enumerate([np.random.PCG64, np.random.MT19937, np.random.SFC64, np.random.PCG64]):
         buffer.sample(4)
         buffer.rng.__init__(kind(seed))  # type: ignore[misc]
@@ -47,22 +42,20 @@ class Class:
     random = 5
 
 
-@both
 @pytest.mark.parametrize(
     "wrong", [None, 5, np.int64(5), "PCG64", np.random.PCG64(0), np.random.Generator, random, Class()]
 )
-def test_what_is_no_generator(wrong: Any, kernels: str) -> None:
+def test_what_is_no_generator(wrong: Any) -> None:
     """It is refused where it is assigned; draws go on with the old one."""
-    buffer, other = made(kernels), made(kernels)
+    buffer, other = made(), made()
     with pytest.raises(ArgumentError, match=r"Expected a `numpy.random.Generator`, got .* - at `ReplayBuffer.rng`"):
         buffer.rng = wrong
     np.testing.assert_array_equal(buffer.sample(32).ids, other.sample(32).ids)
 
 
-@both
-def test_other_generators(kernels: str) -> None:
+def test_other_generators() -> None:
     """NumPy's old one is taken; Python's own has another `random`, which the draw says."""
-    buffer = made(kernels)
+    buffer = made()
     buffer.rng = np.random.RandomState(0)  # type: ignore[assignment]
     assert len(buffer.sample(32).ids) == 32
     buffer.rng = random.Random(0)  # type: ignore[assignment]

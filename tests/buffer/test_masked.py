@@ -13,7 +13,6 @@ from local import local_shards
 import relive
 from relive._buffer import drawing
 from relive._ring import kernels as _kernels
-from relive.testing._lives import BACK_ENDS
 
 WORDS = "Expected an array without masked elements, got a masked arr"
 L, T = 2, 4
@@ -105,13 +104,11 @@ def state_of(buffer: relive.ReplayBuffer) -> str:
     return repr([len(buffer), buffer.stats().cuts, kept, buffer.priorities(IDS).tolist()])
 
 
-@pytest.mark.parametrize("kernels", BACK_ENDS)
 @pytest.mark.parametrize("name", OF_BUFFERS)
-def test_a_call_of_a_buffer(name: str, kernels: str) -> None:
+def test_a_call_of_a_buffer(name: str) -> None:
     """An array with a hidden value, and a list of such; one that hides nothing is taken."""
     plain, call = OF_BUFFERS[name]
-    with _kernels.use(kernels):
-        buffer = made()
+    buffer = made()
     before = state_of(buffer)
     for spoilt in (hiding(plain), listed(plain), tuple(listed(plain))):
         with pytest.raises(relive.errors.ReliveError, match=WORDS):
@@ -120,24 +117,20 @@ def test_a_call_of_a_buffer(name: str, kernels: str) -> None:
     call(buffer, whole(plain))
 
 
-@pytest.mark.parametrize("kernels", BACK_ENDS)
 @pytest.mark.parametrize("name", NUMBERS)
-def test_a_number(name: str, kernels: str) -> None:
-    with _kernels.use(kernels):
-        buffer = made()
+def test_a_number(name: str) -> None:
+    buffer = made()
     with pytest.raises(relive.errors.ReliveError, match=WORDS):
         NUMBERS[name](buffer, np.ma.masked_array(1, True))
     assert not buffer.can_sample(np.ma.masked_array(1, True))  # type: ignore[arg-type]
     assert buffer.stats().drawn == 0
 
 
-@pytest.mark.parametrize("kernels", BACK_ENDS)
 @pytest.mark.parametrize(
     "sampler", [relive.Prioritized(replacement=False), relive.Prioritized(newest="stored")], ids=repr
 )
-def test_other_samplers(sampler: Any, kernels: str) -> None:
-    with _kernels.use(kernels):
-        buffer = made(sampler)
+def test_other_samplers(sampler: Any) -> None:
+    buffer = made(sampler)
     before = buffer.priorities(IDS).tolist()
     for ids, errors in ((hiding(IDS), ERRORS), (IDS, hiding(ERRORS)), (IDS, listed(ERRORS))):
         with pytest.raises(relive.errors.ReliveError, match=WORDS):
@@ -203,15 +196,13 @@ def tree() -> relive.SumTree:
     return made
 
 
-@pytest.mark.parametrize("kernels", BACK_ENDS)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function(name: str, kernels: str) -> None:
+def test_a_function(name: str) -> None:
     plain, call = FUNCTIONS[name]
-    with _kernels.use(kernels):
-        for spoilt in (hiding(plain), listed(plain)):
-            with pytest.raises(relive.errors.ReliveError, match=WORDS):
-                call(spoilt)
-        call(whole(plain))
+    for spoilt in (hiding(plain), listed(plain)):
+        with pytest.raises(relive.errors.ReliveError, match=WORDS):
+            call(spoilt)
+    call(whole(plain))
 
 
 def test_numbers_that_callers_functions_return() -> None:
@@ -241,11 +232,9 @@ class Own(np.ndarray):
 
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
-@pytest.mark.parametrize("kernels", BACK_ENDS)
-def test_other_kinds_of_arrays(kernels: str) -> None:
+def test_other_kinds_of_arrays() -> None:
     """Subclasses that hide nothing are arrays; structured ones and objects are no numbers."""
-    with _kernels.use(kernels):
-        buffer = made()
+    buffer = made()
     assert buffer.update_priorities(IDS.view(Own), ERRORS.view(Own)) == 2
     assert buffer.priorities(IDS).tolist() == pytest.approx([5.0, 9.0])
     assert buffer.update_priorities(IDS, np.matrix(ERRORS).T) == 2
@@ -259,12 +248,10 @@ def test_other_kinds_of_arrays(kernels: str) -> None:
     assert buffer.priorities(IDS).tolist() == pytest.approx([5.0, 9.0])
 
 
-@pytest.mark.parametrize("kernels", BACK_ENDS)
-def test_tensors_that_require_grad(kernels: str) -> None:
+def test_tensors_that_require_grad() -> None:
     """TD errors are detached; other numbers that still hang on a graph are refused with PyTorch's reason."""
     torch = pytest.importorskip("torch")
-    with _kernels.use(kernels):
-        buffer = made()
+    buffer = made()
     errors = torch.tensor(ERRORS, requires_grad=True)
     assert buffer.update_priorities(IDS, errors) == 2
     assert buffer.update_priorities(IDS, errors[:, None] * 2) == 2

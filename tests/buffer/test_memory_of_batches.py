@@ -15,22 +15,19 @@ import pytest
 
 import relive
 from relive._ring import kernels as _kernels
-from relive.testing._lives import BACK_ENDS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured as Linux tells it")
-both = pytest.mark.parametrize("kernels", BACK_ENDS)
 MB = 1 << 20
 STEPS = 600
 
 
 @cache
-def frames(kernels: str, length: int = 1) -> relive.ReplayBuffer:
+def frames(length: int = 1) -> relive.ReplayBuffer:
     """Items of 56 KB, or sequences of 7 KB a step."""
     stack = 4 if length == 1 else None
     schema = relive.Schema(obs=relive.Field((84, 84), "uint8", stack=stack, pad="first"), action=relive.Field())
     item = relive.Transitions() if length == 1 else relive.Sequences(length)
-    with _kernels.use(kernels):
-        buffer = relive.ReplayBuffer(schema, STEPS, item=item, seed=0)
+    buffer = relive.ReplayBuffer(schema, STEPS, item=item, seed=0)
     no, frame = np.zeros(STEPS, bool), np.arange(STEPS + 4, dtype=np.uint8)
     seen = np.broadcast_to(frame[:, None, None], (STEPS + 4, 84, 84))
     for t in range(STEPS):
@@ -54,19 +51,18 @@ def growth(buffer: relive.ReplayBuffer, sizes: Iterable[int]) -> float:
     return resident() - before
 
 
-@both
 @pytest.mark.parametrize("after", [32, 2, 1])
-def test_one_large_batch(after: int, kernels: str) -> None:
+def test_one_large_batch(after: int) -> None:
     """It is gone some draws later, however small these are: an evaluation that draws much once costs nothing then."""
-    buffer = frames(kernels)
+    buffer = frames()
     growth(buffer, [after] * 200)
     assert growth(buffer, [2000, *[after] * 200]) < 20
 
 
-@pytest.mark.skipif("native" not in BACK_ENDS, reason="NumPy's kernels need memory of their own for each draw")
+@pytest.mark.skipif(not _kernels.is_native(), reason="NumPy's kernels need memory of their own for each draw")
 def test_what_is_given_back_reaches_the_system() -> None:
     """Whatever else was allocated meanwhile: in a heap it would stay below that."""
-    buffer = frames("native")
+    buffer = frames()
     growth(buffer, [1] * 200)
     large = [np.empty(size << 20, np.uint8) for size in range(2, 32, 4)]
     del large  # from now on the C library takes up to 30 MB from its heap
@@ -79,19 +75,17 @@ def test_what_is_given_back_reaches_the_system() -> None:
     assert resident() - before < 40
 
 
-@both
-def test_batches_of_many_sizes(kernels: str) -> None:
+def test_batches_of_many_sizes() -> None:
     """Blocks of earlier ones fit in few cases. No more is kept than the largest batch takes."""
-    buffer, rng = frames(kernels), np.random.default_rng(0)
+    buffer, rng = frames(), np.random.default_rng(0)
     growth(buffer, [1] * 200)
     sizes = np.exp(rng.uniform(np.log(200), np.log(2400), 60))
     assert growth(buffer, sizes) < 1.3 * 2400 * 2 * 4 * 84 * 84 / MB
 
 
-@both
-def test_batches_that_are_kept_and_dropped_together(kernels: str) -> None:
+def test_batches_that_are_kept_and_dropped_together() -> None:
     """As an algorithm does that draws several batches before it learns."""
-    buffer = frames(kernels)
+    buffer = frames()
     growth(buffer, [1] * 200)
     before = resident()
     held = [buffer.sample(100) for _ in range(24)]
@@ -117,7 +111,7 @@ def faults(draw: Callable[[int], Any], sizes: list[int], kept: int) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-@pytest.mark.skipif("native" not in BACK_ENDS, reason="NumPy's kernels need memory of their own for each draw")
+@pytest.mark.skipif(not _kernels.is_native(), reason="NumPy's kernels need memory of their own for each draw")
 @pytest.mark.parametrize("kept", [0, 1, 3])
 @pytest.mark.parametrize("sizes", [[32], [256], [1500], [32, 256], [200, 700], [31, 32, 33]], ids=repr)
 @pytest.mark.parametrize("length", [1, 16])
@@ -125,4 +119,4 @@ def test_the_memory_of_dropped_batches_is_used_again(length: int, sizes: list[in
     """A fresh page costs ten times the copy into it: a loop of one size, or of some in turns, needs none."""
     if length > 1:
         sizes = [max(n // 16, 2) for n in sizes]
-    assert faults(frames("native", length).sample, sizes, kept) < 60
+    assert faults(frames(length).sample, sizes, kept) < 60

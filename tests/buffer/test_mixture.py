@@ -49,17 +49,6 @@ def test_an_empty_buffer_says_so():
         Mixture(buffer(0.0), TrajectoryReplayBuffer()).sample(4)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.1, np.nan, "half"])
-def test_bad_shares_are_refused(share):
-    with pytest.raises(relive.ArgumentError, match=r"Mixture\(share\)"):
-        Mixture(buffer(0.0), buffer(1.0), share=share)
-
-
-def test_something_else_is_no_buffer():
-    with pytest.raises(relive.ArgumentError, match="Expected a buffer with `sample`, got `list`"):
-        Mixture(buffer(0.0), [])
-
-
 def test_a_buffer_of_steps_mixes_too():
     """Anything with `sample(n)`: two replay buffers of transitions, for example."""
     made = []

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 import relive
-from relive._ring import kernels as _kernels
 from relive.errors import ArgumentError, StaleId
-from relive.testing._lives import BACK_ENDS
 
 SAMPLERS = {
     "uniform": relive.Uniform(),
@@ -22,13 +20,11 @@ SAMPLERS = {
     "prioritized without replacement": relive.Prioritized(eps=0.0, replacement=False),
 }
 PRIORITIZED = ["prioritized", "prioritized without replacement"]
-both = pytest.mark.parametrize("kernels", BACK_ENDS)
 
 
-def make(sampler: str, kernels: str = BACK_ENDS[-1], stack: int | None = None, **choices: Any) -> relive.ReplayBuffer:
-    with _kernels.use(kernels):
-        schema = relive.Schema(obs=relive.Field((2,), stack=stack), action=relive.Field())
-        return relive.ReplayBuffer(schema, 16, sampler=SAMPLERS[sampler], seed=0, **choices)
+def make(sampler: str, stack: int | None = None, **choices: Any) -> relive.ReplayBuffer:
+    schema = relive.Schema(obs=relive.Field((2,), stack=stack), action=relive.Field())
+    return relive.ReplayBuffer(schema, 16, sampler=SAMPLERS[sampler], seed=0, **choices)
 
 
 def add(buffer: relive.ReplayBuffer, t: float, successor: bool = True, jump: float = 0.0, **more: Any) -> int:
@@ -40,12 +36,11 @@ def add(buffer: relive.ReplayBuffer, t: float, successor: bool = True, jump: flo
     return int(ids[0])
 
 
-@both
 @pytest.mark.parametrize("how", ["cut", "a reset that does not continue the stack"])
 @pytest.mark.parametrize("sampler", PRIORITIZED)
-def test_a_step_that_a_cut_dropped(sampler: str, how: str, kernels: str) -> None:
+def test_a_step_that_a_cut_dropped(sampler: str, how: str) -> None:
     """Its late priority is dropped and counted, as that of an overwritten step; `read` names the reason."""
-    buffer = make(sampler, kernels, stack=None if how == "cut" else 2)
+    buffer = make(sampler, stack=None if how == "cut" else 2)
     ids = [add(buffer, t, successor=False) for t in range(2)]
     buffer.cut() if how == "cut" else add(buffer, 50, successor=False)
     assert buffer.update_priorities(ids, [3.0, 4.0]) == 1
@@ -59,11 +54,10 @@ def test_a_step_that_a_cut_dropped(sampler: str, how: str, kernels: str) -> None
     assert buffer.priorities(ids[:1]).tolist() == pytest.approx([3.0]), "a refused call changes nothing"
 
 
-@both
 @pytest.mark.parametrize("sampler", PRIORITIZED)
-def test_the_running_maximum_counts_priorities_that_were_set(sampler: str, kernels: str) -> None:
+def test_the_running_maximum_counts_priorities_that_were_set(sampler: str) -> None:
     """Not those that lost against a duplicate, nor those of steps that are gone."""
-    buffer = make(sampler, kernels)
+    buffer = make(sampler)
     first = add(buffer, 0)
     for t in range(1, 20):
         newest = add(buffer, t)
@@ -116,19 +110,18 @@ BAD = {
 }
 
 
-def twins(sampler: str, kernels: str) -> list[relive.ReplayBuffer]:
+def twins(sampler: str) -> list[relive.ReplayBuffer]:
     """Two buffers with the same twelve steps."""
-    made = [make(sampler, kernels) for _ in range(2)]
+    made = [make(sampler) for _ in range(2)]
     for t in range(12):
         for buffer in made:
             add(buffer, t)
     return made
 
 
-@both
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_uniforms_that_are_none(sampler: str, kernels: str) -> None:
-    buffer, twin = twins(sampler, kernels)
+def test_uniforms_that_are_none(sampler: str) -> None:
+    buffer, twin = twins(sampler)
     rng = buffer.rng
     for name, numbers in BAD.items():
         buffer.rng = Stream(numbers)
@@ -142,10 +135,9 @@ def test_uniforms_that_are_none(sampler: str, kernels: str) -> None:
     np.testing.assert_array_equal(buffer.sample(4).ids, twin.sample(4).ids)
 
 
-@both
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_huge_numbers(sampler: str, kernels: str) -> None:
-    buffer, twin = twins(sampler, kernels)
+def test_huge_numbers(sampler: str) -> None:
+    buffer, twin = twins(sampler)
     for size in (10**13, 2**63 - 1, 2**63, 10**30):
         assert buffer.can_sample(size) is False
         with pytest.raises(ArgumentError, match=r"at `ReplayBuffer\.sample\(batch_size\)`"):
@@ -168,11 +160,10 @@ def test_huge_numbers(sampler: str, kernels: str) -> None:
     np.testing.assert_array_equal(buffer.sample(4).ids, twin.sample(4).ids)
 
 
-@both
 @pytest.mark.parametrize("sampler", PRIORITIZED)
-def test_a_negative_zero_is_zero(sampler: str, kernels: str) -> None:
+def test_a_negative_zero_is_zero(sampler: str) -> None:
     """Not the sign of no priority, which new steps have the largest one for."""
-    buffer = make(sampler, kernels)
+    buffer = make(sampler)
     raw = [3.0, 0.0, -0.0, 5.0, 0.001]
     ids = [add(buffer, t, priority=priority) for t, priority in enumerate(raw)]
     add(buffer, 5, priority=np.float32(-0.0))

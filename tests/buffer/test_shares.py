@@ -14,10 +14,9 @@ from ranked_sampler import Ranked
 
 import relive
 from relive._buffer import drawing, stored
-from relive._ring import kernels
 from relive.samplers import Sampler, Share
 from relive.testing import SCHEMAS, OracleBuffer, SyntheticEnvs, TransitionsModel
-from relive.testing._lives import BACK_ENDS, Numbers, feed, life
+from relive.testing._lives import Numbers, feed, life
 from relive.testing.agreement import assert_same_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
@@ -62,31 +61,29 @@ class Model:
         return self.ids[k], self.masses[k]
 
 
-@pytest.mark.parametrize("back_end", BACK_ENDS)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
-def test_shares_and_draws_are_those_of_a_slow_model(sampler: Sampler, back_end: str) -> None:
-    with kernels.use(back_end):
-        buffer, rng, draws = made(sampler), np.random.default_rng(0), 0
-        oracle = OracleBuffer.of(buffer, TransitionsModel(2, 0.9))
-        for call in life(buffer, 40):
-            feed(buffer, call, oracle)
-            model, share, fractions = Model(buffer, oracle), drawing.share(buffer._core), rng.random(8)
-            assert (share.total, share.count, share.smallest) == pytest.approx(model.share(), rel=1e-12)
-            if not share.total:
-                with pytest.raises(relive.NotEnoughData):
-                    drawing.draw_at(buffer._core, fractions)
-                continue
-            batch, masses, same = drawing.draw_at(buffer._core, fractions)
-            ids, expected = zip(*map(model.at, fractions.tolist()), strict=True)
-            assert (batch.ids.tolist(), same) == (list(ids), share)
-            np.testing.assert_allclose(masses, expected, rtol=1e-12)
-            assert_same_batch(batch, buffer.read(batch.ids))
-            draws += 1
-            if sampler.prioritizes:
-                errors = np.sin(batch.ids) * np.array([0.0, 1.0, 30.0])[batch.ids % 3]
-                buffer.update_priorities(batch.ids, errors)
-                assert drawing.share(buffer._core).largest >= np.abs(errors).max()
-        assert draws > 25
+def test_shares_and_draws_are_those_of_a_slow_model(sampler: Sampler) -> None:
+    buffer, rng, draws = made(sampler), np.random.default_rng(0), 0
+    oracle = OracleBuffer.of(buffer, TransitionsModel(2, 0.9))
+    for call in life(buffer, 40):
+        feed(buffer, call, oracle)
+        model, share, fractions = Model(buffer, oracle), drawing.share(buffer._core), rng.random(8)
+        assert (share.total, share.count, share.smallest) == pytest.approx(model.share(), rel=1e-12)
+        if not share.total:
+            with pytest.raises(relive.NotEnoughData):
+                drawing.draw_at(buffer._core, fractions)
+            continue
+        batch, masses, same = drawing.draw_at(buffer._core, fractions)
+        ids, expected = zip(*map(model.at, fractions.tolist()), strict=True)
+        assert (batch.ids.tolist(), same) == (list(ids), share)
+        np.testing.assert_allclose(masses, expected, rtol=1e-12)
+        assert_same_batch(batch, buffer.read(batch.ids))
+        draws += 1
+        if sampler.prioritizes:
+            errors = np.sin(batch.ids) * np.array([0.0, 1.0, 30.0])[batch.ids % 3]
+            buffer.update_priorities(batch.ids, errors)
+            assert drawing.share(buffer._core).largest >= np.abs(errors).max()
+    assert draws > 25
 
 
 @pytest.mark.parametrize("sampler", [*SAMPLERS, *NO_REPEATS], ids=repr)
@@ -114,18 +111,16 @@ def test_a_draw_at_given_numbers_is_that_of_a_generator_that_gives_them(sampler:
     buffer.close()
 
 
-@pytest.mark.parametrize("back_end", BACK_ENDS)
-def test_new_items_get_the_largest_priority_of_another_buffer(back_end: str) -> None:
-    with kernels.use(back_end):
-        buffer = made(relive.Prioritized(alpha=1.0, initial=3.0), item=relive.Transitions())
-        envs = SyntheticEnvs(buffer.schema, LANES)
-        before = buffer.add(**envs.step(0, True, 0, 0, None), env_ids=[0])
-        drawing.raise_priority(buffer._core, 7.0)
-        after = buffer.add(**envs.step(0, True, 0, 0, None), env_ids=[0])
-        drawing.raise_priority(buffer._core, 2.0)
-        last = buffer.add(**envs.step(0, True, 0, 0, None), env_ids=[0])
-        assert buffer.priorities([*before, *after, *last]).tolist() == [3.0, 7.0, 7.0]
-        assert drawing.share(buffer._core) == Share(17.0, 3, 3.0, 7.0)
+def test_new_items_get_the_largest_priority_of_another_buffer() -> None:
+    buffer = made(relive.Prioritized(alpha=1.0, initial=3.0), item=relive.Transitions())
+    envs = SyntheticEnvs(buffer.schema, LANES)
+    before = buffer.add(**envs.step(0, True, 0, 0, None), env_ids=[0])
+    drawing.raise_priority(buffer._core, 7.0)
+    after = buffer.add(**envs.step(0, True, 0, 0, None), env_ids=[0])
+    drawing.raise_priority(buffer._core, 2.0)
+    last = buffer.add(**envs.step(0, True, 0, 0, None), env_ids=[0])
+    assert buffer.priorities([*before, *after, *last]).tolist() == [3.0, 7.0, 7.0]
+    assert drawing.share(buffer._core) == Share(17.0, 3, 3.0, 7.0)
 
 
 def test_ids_to_come_are_told_by_the_next_rows() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import signal
 import sys
 import threading
@@ -268,14 +267,10 @@ def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, item: r
     assert buffer.stats().added == serial * LANES
 
 
-BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._ring._native") else [])]
-
-
-@pytest.mark.parametrize("kernels", BACK_ENDS)
-def test_a_lock_lets_in_one_thread_at_a_time(kernels: str) -> None:
+def test_a_lock_lets_in_one_thread_at_a_time() -> None:
     """Though each lets go of the interpreter while it is inside."""
-    with _kernels.use(kernels) as module:
-        lock = module.Lock()
+    module = _kernels.active()
+    lock = module.Lock()
     inside: list[int] = []
 
     def job() -> None:
@@ -291,7 +286,7 @@ def test_a_lock_lets_in_one_thread_at_a_time(kernels: str) -> None:
     assert not lock.taken()
 
 
-@pytest.mark.skipif("native" not in BACK_ENDS, reason="the native kernels' lock")
+@pytest.mark.skipif(not _kernels.is_native(), reason="the native kernels' lock")
 def test_a_thread_that_waits_for_a_lock_gets_its_turn() -> None:
     """Though the other one, which takes it again and again, lets go of the interpreter only while it is inside."""
     sys.setswitchinterval(0.005)  # the interpreter's own
@@ -318,11 +313,10 @@ def test_a_thread_that_waits_for_a_lock_gets_its_turn() -> None:
     assert turns == 20
 
 
-@pytest.mark.parametrize("kernels", BACK_ENDS)
-def test_a_thread_that_waits_for_a_lock_can_be_interrupted(kernels: str) -> None:
+def test_a_thread_that_waits_for_a_lock_can_be_interrupted() -> None:
     """Ctrl-C reaches it, and the lock goes to the next one."""
-    with _kernels.use(kernels) as module:
-        lock = module.Lock()
+    module = _kernels.active()
+    lock = module.Lock()
     entered, leave = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -12,12 +12,14 @@ import textwrap
 import threading
 import time
 import weakref
+from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from depth import eventually
+from depth import eventually, some_of_each
 
 import relive
 from relive._buffer import drawing
@@ -428,10 +430,11 @@ HANDLERS = """
 """
 
 
-@pytest.mark.parametrize("leaves", [False, True])
-@pytest.mark.parametrize("closes", ["saving", "buffer"])
-@pytest.mark.parametrize("every", [0.1, 100.0])
-@pytest.mark.parametrize("shape", ["hindsight", "limited", "mapped", "plain", "by_hand"])
+SHAPES = ("hindsight", "limited", "mapped", "plain", "by_hand")
+CLOSED = [*product(SHAPES, (0.1, 100.0), ("saving", "buffer"), (False, True))]
+
+
+@pytest.mark.parametrize(("shape", "every", "closes", "leaves"), some_of_each(CLOSED, itemgetter(0), 3))
 def test_a_handler_closes(shape: str, every: float, closes: str, leaves: bool, tmp_path: Path) -> None:
     """It neither waits for ever for the call that it interrupts, nor is the last save lost."""
     head = f"SHAPE, EVERY, CLOSES, LEAVES = {shape!r}, {every}, {closes!r}, {leaves}\n"

@@ -33,9 +33,9 @@ def assert_refused(make: Callable[[], Any], case: Case) -> None:
             call(thing)
     got = str(caught.value)
     assert type(caught.value) is error
-    assert GRAMMAR.fullmatch(got)
-    assert got.startswith(text[:-1]) if text.endswith("…") else got == text
-    assert fingerprint(thing) == before
+    assert GRAMMAR.fullmatch(got), got
+    assert got.startswith(text[:-1]) if text.endswith("…") else got == text, got
+    assert fingerprint(thing) == before, "something changed"
 
 
 def schema() -> relive.Schema:

@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import LONG, eventually, some
+from depth import LONG, eventually
 from storages import NAMES
 
 import relive
-from relive._ring import kernels as _kernels
-from relive.testing._lives import BACK_ENDS
 
 FORKS = int(os.environ.get("RELIVE_FORKS", "1000"))
 PATIENCE = 20  # seconds after which a child is taken to wait for ever
@@ -182,11 +180,9 @@ def test_a_thousand_children_work_or_refuse(storage: str, folder: Path, record_p
     many_forks(storage, folder, FORKS // 2)
 
 
-@pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
 @pytest.mark.parametrize("work", ["add", "cut", "len", "stats", "read", "sample", "update", "batches", "save"])
-def test_a_child_of_a_process_that_draws(work: str, kernels: str, folder: Path) -> None:
-    with _kernels.use(kernels):
-        buffer = made("ram", limiter=relive.RateLimiter(1, 1, error_buffer=1e12))
+def test_a_child_of_a_process_that_draws(work: str, folder: Path) -> None:
+    buffer = made("ram", limiter=relive.RateLimiter(1, 1, error_buffer=1e12))
     calls: dict[str, Callable[[], object]] = {
         "add": lambda: buffer.add(env_ids=[2], **step(0.0)),
         "cut": buffer.cut,

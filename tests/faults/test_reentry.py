@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from depth import some
-from interrupted_lives import BACK_ENDS, SAMPLERS, calls, lived, prioritizes
+from interrupted_lives import SAMPLERS, calls, lived, prioritizes
 from interrupts import State, run
 
 import relive
@@ -31,9 +30,9 @@ def _watchdog() -> Iterator[None]:
     faulthandler.cancel_dump_traceback_later()
 
 
-def without_python(name: str, kernels: str) -> bool:
+def without_python(name: str) -> bool:
     """Calls that the native kernels may make from their first to their last step."""
-    return kernels == "native" and name.startswith(("add", "extend", "update")) and "Python" not in name
+    return _kernels.is_native() and name.startswith(("add", "extend", "update")) and "Python" not in name
 
 
 def look(buffer: relive.ReplayBuffer) -> None:
@@ -45,11 +44,9 @@ def look(buffer: relive.ReplayBuffer) -> None:
     assert repr(buffer).startswith("ReplayBuffer(")
 
 
-@pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_looking_at_any_line_changes_nothing(sampler: str, kernels: str) -> None:
-    with _kernels.use(kernels):
-        buffer, streams = lived(SAMPLERS[sampler], 11)
+def test_looking_at_any_line_changes_nothing(sampler: str) -> None:
+    buffer, streams = lived(SAMPLERS[sampler], 11)
     for name, call in calls(buffer, streams).items():
         buffer.stats()  # what came before is looked at in both cases
         before = State(buffer)
@@ -57,7 +54,7 @@ def test_looking_at_any_line_changes_nothing(sampler: str, kernels: str) -> None
         after = State(buffer)
         before.restore()
         lines = run(call, lambda number: look(buffer) if number % 5 == 0 else None)
-        assert len(lines) > 3 or without_python(name, kernels)
+        assert len(lines) > 3 or without_python(name)
         if name not in ("stats", "can_sample"):
             buffer.stats()
             now = State(buffer)
@@ -67,11 +64,9 @@ def test_looking_at_any_line_changes_nothing(sampler: str, kernels: str) -> None
         before.restore()
 
 
-@pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
 @pytest.mark.parametrize("sampler", ["episodes", "prioritized"])
-def test_changing_calls_are_refused_inside_a_call(sampler: str, kernels: str) -> None:
-    with _kernels.use(kernels):
-        buffer, streams = lived(SAMPLERS[sampler], 11)
+def test_changing_calls_are_refused_inside_a_call(sampler: str) -> None:
+    buffer, streams = lived(SAMPLERS[sampler], 11)
     step, ids = streams.step(), [20]
     inner: list[Callable[[], Any]] = [lambda: buffer.add(**step), lambda: buffer.sample(3), lambda: buffer.read(ids)]
     inner += [buffer.cut, lambda: buffer.extend(**{key: value[:, None] for key, value in step.items()})]
@@ -97,7 +92,7 @@ def test_changing_calls_are_refused_inside_a_call(sampler: str, kernels: str) ->
         before.restore()
         refused.clear()
         run(call, meddle)
-        assert refused or without_python(name, kernels), name
+        assert refused or without_python(name), name
         assert after.holds(), name
         before.restore()
 
@@ -105,7 +100,6 @@ def test_changing_calls_are_refused_inside_a_call(sampler: str, kernels: str) ->
 SCRIPT = """
 import random, signal, sys, warnings
 import numpy as np, ranked_sampler, relive
-from relive._ring import kernels as _kernels
 from relive.errors import ReliveError
 
 schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
@@ -161,17 +155,15 @@ def handler():
     assert refused > 5, refused
 
 warnings.simplefilter("ignore")
-with _kernels.use(sys.argv[1]):
-    globals()[sys.argv[2]]()
+globals()[sys.argv[1]]()
 print("done")
 """
 
 
 @pytest.mark.parametrize("scenario", ["hook", "handler"])
-@pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
-def test_it_does_not_hang(kernels: str, scenario: str) -> None:
+def test_it_does_not_hang(scenario: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT, kernels, scenario], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", SCRIPT, scenario], env=environment, capture_output=True, text=True, timeout=120
     )
     assert (ran.stdout, ran.returncode) == ("done\n", 0), ran.stderr

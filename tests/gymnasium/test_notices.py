@@ -10,12 +10,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from depth import LONG, pairs, some
+from depth import LONG
 from gymnasium.vector import AutoresetMode
 
 import relive
 from relive._ring import kernels as _kernels
-from relive.testing._lives import BACK_ENDS
 
 LANES = 3
 NAMED = {"NEXT_STEP": "in autoreset mode NEXT_STEP", "SAME_STEP": "in autoreset mode SAME_STEP"}
@@ -48,12 +47,9 @@ def environments(name: str, mode: str, wrap: Any = None, **options: Any) -> gymn
     return envs
 
 
-def buffer_for(
-    envs: gymnasium.vector.VectorEnv, kernels: str = BACK_ENDS[-1], capacity: int = 30_000
-) -> relive.ReplayBuffer:
+def buffer_for(envs: gymnasium.vector.VectorEnv, capacity: int = 30_000) -> relive.ReplayBuffer:
     schema = relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space)
-    with _kernels.use(kernels):
-        return relive.ReplayBuffer(schema, capacity, num_envs=envs.num_envs, seed=0)
+    return relive.ReplayBuffer(schema, capacity, num_envs=envs.num_envs, seed=0)
 
 
 MISUSED = (
@@ -97,12 +93,11 @@ def remedies(text: str) -> list[tuple[str, str]]:
     return parts
 
 
-@pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
 @pytest.mark.parametrize("mode", NAMED)
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_a_misused_autoreset_is_said_once_and_mended_by_the_remedy(name: str, mode: str, kernels: str) -> None:
+def test_a_misused_autoreset_is_said_once_and_mended_by_the_remedy(name: str, mode: str) -> None:
     envs = environments(name, mode)
-    buffer = buffer_for(envs, kernels)
+    buffer = buffer_for(envs)
     (text,) = loop(envs, buffer, MISUSED)
     stats = buffer.stats()
     assert stats.ends >= 20
@@ -114,7 +109,7 @@ def test_a_misused_autoreset_is_said_once_and_mended_by_the_remedy(name: str, mo
     assert "`relive.gymnasium.Recorder(envs, buffer)`" in text
     # In SAME_STEP the first remedy of two is not the right one.
     before, lines = remedies(text)[-1 if mode == "SAME_STEP" else 0]
-    mended = buffer_for(environments(name, mode), kernels)
+    mended = buffer_for(environments(name, mode))
     assert loop(environments(name, mode), mended, lines, before=before) == []
     assert mended.stats().ends > 20
     assert mended.stats().repeated_finals < 0.5 * mended.stats().ends
@@ -181,9 +176,8 @@ def episodes(
     return [str(one.message) for one in said]
 
 
-@pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
 @pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1"])
-def test_the_final_observation_of_an_episode_that_terminated_is_never_used(name: str, kernels: str) -> None:
+def test_the_final_observation_of_an_episode_that_terminated_is_never_used(name: str) -> None:
     """A loop may store the next episode's first one for it: right finals at truncations are enough."""
     envs = environments(name, "SAME_STEP", max_episode_steps=500)
     right = """
@@ -192,21 +186,19 @@ for lane in np.flatnonzero(truncated):
     final[lane] = infos["final_obs"][lane]
 buffer.add(obs=obs, action=action, reward=reward, next_obs=final, terminated=terminated, truncated=truncated)
 """
-    buffer = buffer_for(envs, kernels)
+    buffer = buffer_for(envs)
     looks, say = [], buffer._core.notices.say
     buffer._core.notices.say = lambda ring: looks.append(1) or say(ring)
     assert loop(envs, buffer, right) == []
     assert buffer.stats().repeated_finals == buffer.stats().ends > 40
-    if kernels == "native":
+    if _kernels.is_native():
         assert 0 < len(looks) < 10  # steps are added natively, but for those after twice as many ends
 
 
-@pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
 @pytest.mark.parametrize("terminated", [25, pytest.param(100, marks=pytest.mark.slow)])
-def test_truncations_that_come_late_are_looked_at(terminated: int, kernels: str) -> None:
+def test_truncations_that_come_late_are_looked_at(terminated: int) -> None:
     """Episodes that terminate hide nothing: wrong final observations of truncated ones are said when ends doubled."""
-    with _kernels.use(kernels):
-        buffer = flat(20_000)
+    buffer = flat(20_000)
     first = lambda number: -1.0 * number  # noqa: E731
     final = lambda number: -1.0 * number - 1  # noqa: E731
     assert episodes(buffer, terminated, 4, first, final, "terminated") == []
@@ -215,20 +207,16 @@ def test_truncations_that_come_late_are_looked_at(terminated: int, kernels: str)
     assert "NEXT_STEP" not in text
 
 
-@pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
-def test_constant_observations_say_nothing(kernels: str) -> None:
+def test_constant_observations_say_nothing() -> None:
     """Such an end is no end that counts: a new episode could not begin with anything else."""
-    with _kernels.use(kernels):
-        buffer = flat(1000)
+    buffer = flat(1000)
     assert episodes(buffer, 50, 1, lambda number: 7.0, lambda number: 7.0) == []
     assert (buffer.stats().ends, buffer.stats().repeated_finals) == (0, 0)
 
 
 @pytest.mark.parametrize(("repeats", "others", "said"), [(19, 0, 0), (20, 0, 1), (18, 2, 1), (17, 3, 0)])
-@pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
-def test_from_twenty_ends_on_nine_in_ten(repeats: int, others: int, said: int, kernels: str) -> None:
-    with _kernels.use(kernels):
-        buffer = flat(1000)
+def test_from_twenty_ends_on_nine_in_ten(repeats: int, others: int, said: int) -> None:
+    buffer = flat(1000)
     new = set(range(1, 1 + others))  # episodes that begin with an observation of their own
     first = lambda number: 1000.0 + number if number in new or not number else -1.0 * (number - 1) - 1  # noqa: E731
     texts = episodes(buffer, repeats + others + 1, 3, first, lambda number: -1.0 * number - 1)
@@ -254,39 +242,34 @@ def test_lanes_without_a_row_and_rewards_of_two_parts() -> None:
 LARGE = [(480, 1, 5, 1 / 16), (300, 2, 1, 0.1)]  # more rows are reserved than the least
 DEEP = [(300, 3, 10, 0), (4000, 1, 5, 1 / 16)]
 SMALL = [(60, 1, 5, 0), (90, 3, 10, 0)]
-RINGS = [(*ring, back_end) for ring, back_end in pairs(SMALL + (LARGE + DEEP if LONG else []), BACK_ENDS)]
-RINGS += [] if LONG else [(*ring, BACK_ENDS[-1]) for ring in LARGE]
 
 
-@pytest.mark.parametrize(("capacity", "lanes", "length", "boundaries", "kernels"), RINGS)
-def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, boundaries: float, kernels: str) -> None:
+@pytest.mark.parametrize(("capacity", "lanes", "length", "boundaries"), SMALL + LARGE + (DEEP if LONG else []))
+def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, boundaries: float) -> None:
     """Said when a ring first overwrites; what it names reserves rows for as many steps as were asked for."""
-    with _kernels.use(kernels):
-        buffer = flat(capacity, lanes, boundaries=boundaries)
-        new = lambda number: 1000.0 + number  # noqa: E731
-        assert episodes(buffer, capacity // lanes // (length + 1), length, new, lambda number: -1.0 - number) == []
-        count = 3 * capacity // lanes // length + 2
-        (text,) = episodes(buffer, count, length, new, lambda number: -1.0 - number)
-        found = re.fullmatch(
-            rf"A lane keeps (\d+) of {capacity // lanes} steps, since final observations use up its rows "
-            r"- at `ReplayBuffer\(capacity\)`: `boundaries=([\d.]+)` reserves enough rows for them",
-            text,
-        )
-        assert found, text
-        assert abs(int(found[1]) * lanes - len(buffer)) <= lanes + 1
-        wider = flat(capacity, lanes, boundaries=float(found[2]))
-        assert episodes(wider, 3 * count, length, new, lambda number: -1.0 - number) == []
+    buffer = flat(capacity, lanes, boundaries=boundaries)
+    new = lambda number: 1000.0 + number  # noqa: E731
+    assert episodes(buffer, capacity // lanes // (length + 1), length, new, lambda number: -1.0 - number) == []
+    count = 3 * capacity // lanes // length + 2
+    (text,) = episodes(buffer, count, length, new, lambda number: -1.0 - number)
+    found = re.fullmatch(
+        rf"A lane keeps (\d+) of {capacity // lanes} steps, since final observations use up its rows "
+        r"- at `ReplayBuffer\(capacity\)`: `boundaries=([\d.]+)` reserves enough rows for them",
+        text,
+    )
+    assert found, text
+    assert abs(int(found[1]) * lanes - len(buffer)) <= lanes + 1
+    wider = flat(capacity, lanes, boundaries=float(found[2]))
+    assert episodes(wider, 3 * count, length, new, lambda number: -1.0 - number) == []
     assert len(wider) == capacity
 
 
-@pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
-def test_few_finals_and_many_cuts_say_nothing_of_the_capacity(kernels: str) -> None:
-    with _kernels.use(kernels):
-        buffer = flat(200)
-        assert episodes(buffer, 10, 40, lambda number: 1000.0 + number, lambda number: -1.0 - number) == []
-        buffer.clear()  # now it has room
-        assert episodes(buffer, 2, 40, lambda number: 3000.0 + number, lambda number: -1.0 - number) == []
-        cut = flat(50)
+def test_few_finals_and_many_cuts_say_nothing_of_the_capacity() -> None:
+    buffer = flat(200)
+    assert episodes(buffer, 10, 40, lambda number: 1000.0 + number, lambda number: -1.0 - number) == []
+    buffer.clear()  # now it has room
+    assert episodes(buffer, 2, 40, lambda number: 3000.0 + number, lambda number: -1.0 - number) == []
+    cut = flat(50)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for t in range(300):
@@ -295,8 +278,7 @@ def test_few_finals_and_many_cuts_say_nothing_of_the_capacity(kernels: str) -> N
     assert re.match(r"\d+ of 10\d steps do not continue their stream - at `\$.obs`: .* byte for byte", text)
 
 
-@pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
-def test_a_warning_turned_into_an_error_refuses_a_call_that_changed_nothing(kernels: str) -> None:
+def test_a_warning_turned_into_an_error_refuses_a_call_that_changed_nothing() -> None:
     """Whatever the notice: the call is made again, and its step is stored once."""
 
     def step(t: float, jump: float = 0, ended: bool = False, repeat: bool = False, **more: Any) -> dict[str, Any]:
@@ -318,8 +300,7 @@ def test_a_warning_turned_into_an_error_refuses_a_call_that_changed_nothing(kern
         "use up its rows": [step(t, ended=t % 4 == 3) for t in range(120)],
     }
     for words, steps in lives.items():
-        with _kernels.use(kernels):
-            buffer, calm = (flat(64 if "rows" in words else 1000, seed=0, boundaries=0) for _ in range(2))
+        buffer, calm = (flat(64 if "rows" in words else 1000, seed=0, boundaries=0) for _ in range(2))
         refused = []
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -12,8 +12,6 @@ import storages
 from needs import needs
 
 import relive
-from relive._ring import kernels
-from relive.testing._lives import BACK_ENDS
 from relive.testing.agreement import assert_same_batch
 
 K = 3
@@ -42,12 +40,10 @@ def extend(buffer: relive.ReplayBuffer, steps: int) -> np.ndarray:
     return buffer.extend(obs=t, next_obs=t + 1, action=action, reward=t, note=number, **ends)
 
 
-@pytest.mark.parametrize("back_end", BACK_ENDS)
-def test_a_chunk_has_the_actions_of_its_window_and_zeros_behind(back_end: str) -> None:
-    with kernels.use(back_end):
-        buffer = make()
-        ids = extend(buffer, 20)
-        buffer.cut([0])
+def test_a_chunk_has_the_actions_of_its_window_and_zeros_behind() -> None:
+    buffer = make()
+    ids = extend(buffer, 20)
+    buffer.cut([0])
     batch = buffer.read([*ids[1, [4, 7, 8, 17]], ids[0, 18]])
     arm = np.array([[104, 105, 106], [107, 108, 0], [108, 0, 0], [117, 0, 0], [18, 19, 0]], "float32")
     np.testing.assert_array_equal(batch.action.arm, np.stack([arm, -arm], -1))

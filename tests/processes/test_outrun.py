@@ -81,12 +81,10 @@ def test_a_few_redraws_keep_to_the_law_of_all_rows(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_sampler_without_a_law_for_new_items_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joint, "_LONGEST", 0.1)
     raising = pytest.raises(ReliveError, match="Writers overwrote items of")
     with outrun(monkeypatch, relive.Uniform(over="episodes"), 10**9) as buffer, raising:
         buffer.sample(4)
     monkeypatch.undo()
-    monkeypatch.setattr(joint, "_LONGEST", 0.1)
     raising = pytest.raises(ReliveError, match="Writers overwrote items of")
     with outrun(monkeypatch, relive.Uniform(replacement=False), 10**9) as buffer, raising:
         buffer.sample(LANES * newest(buffer) + 1)  # more than there are
@@ -106,7 +104,6 @@ def test_items_that_were_copied_in_time_stay(monkeypatch: pytest.MonkeyPatch, sc
             return bad if bad is not None and bad.all() else late if late.any() else bad
 
         monkeypatch.setattr(joint.Joint, "overtaken", some)
-        monkeypatch.setattr(joint, "_ATTEMPTS", 60)
         batch, first = buffer.sample(40_000), 2 * STEPS - newest(buffer)
         assert calls[:5] == [40_000] * 5, "from the newest rows the whole batch"
         assert sorted(calls[5:], reverse=True) == calls[5:], "then what is missing of it"

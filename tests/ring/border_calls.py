@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from border_sampler_calls import (
     queue_call,
     tree_call,
 )
-from border_tools import LANES, ROWS, Call, guard, guarded, lived, margins_are_whole, native, use
+from border_tools import LANES, ROWS, SIGNATURES, Call, guard, guarded, lived, margins_are_whole, native, use
 from depth import some
 from spoilers import Spoilers
 
@@ -33,26 +34,16 @@ def function_call(name: str) -> Call:
     floats = guard([0.5, 2.0, 1.0], np.float64)
     block = guard(np.arange(24).reshape(4, 6), np.uint8)
     file = os.open(__file__, os.O_RDONLY)
-    places = {**spoilers.indices(4)}
     calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
         "simd": ({}, {}),
-        "ending": ({"begun": False}, {"begun": spoilers.flags()}),
+        "ending": ({"begun": False}, {}),
         "away": ({}, {}),
-        "power": ({"x": floats, "exponent": 0.5}, {"x": spoilers.numbers(), "exponent": spoilers.floats()}),
-        "mass": (
-            {"td_error": floats, "eps": 0.1, "alpha": 0.5},
-            {"td_error": spoilers.numbers(), "eps": spoilers.floats(), "alpha": spoilers.floats()},
-        ),
-        "weights": (
-            {"values": floats, "reference": 0.1, "beta": 0.5},
-            {"values": spoilers.numbers(), "reference": spoilers.floats(), "beta": spoilers.floats()},
-        ),
-        "smallest": ({"values": floats}, {"values": spoilers.numbers()}),
-        "checksums": ({"rows": block}, {"rows": spoilers.arrays()}),
-        "copy_steps": (
-            {"now": block, "later": guard(block, np.uint8), "out": guard(np.zeros((5, 6)), np.uint8)},
-            {"now": spoilers.arrays(), "later": spoilers.arrays(), "out": spoilers.writable(spoilers.arrays())},
-        ),
+        "power": ({"x": floats, "exponent": 0.5}, {}),
+        "mass": ({"td_error": floats, "eps": 0.1, "alpha": 0.5}, {}),
+        "weights": ({"values": floats, "reference": 0.1, "beta": 0.5}, {}),
+        "smallest": ({"values": floats}, {}),
+        "checksums": ({"rows": block}, {}),
+        "copy_steps": ({"now": block, "later": guard(block, np.uint8), "out": guard(np.zeros((5, 6)), np.uint8)}, {}),
         "scatter_rows": (
             {
                 "blocks": [block, guard(block, np.uint8)],
@@ -61,10 +52,8 @@ def function_call(name: str) -> Call:
                 "out": guard(np.zeros((3, 6)), np.uint8),
             },
             {
-                "blocks": spoilers.lists(spoilers.arrays()),
-                "which": {**spoilers.arrays(), "2": lambda a: a + 2, "huge": lambda a: a + 2**62},
-                "rows": {**spoilers.arrays(), "below": lambda a: a - 100, "huge": lambda a: a + 2**62},
-                "out": spoilers.writable(spoilers.arrays()),
+                "which": {"2": lambda a: a + 2, "huge": lambda a: a + 2**62},
+                "rows": {"below": lambda a: a - 100, "huge": lambda a: a + 2**62},
             },
         ),
         "copy_ranges": (
@@ -76,11 +65,9 @@ def function_call(name: str) -> Call:
                 "outs": [guard(np.zeros((5, 6)), np.uint8), guard(np.zeros(5), np.float64)],
             },
             {
-                "columns": spoilers.lists(spoilers.arrays()),
                 "lanes": spoilers.whole_numbers(-1, 0, 2, 5, 2**62),
                 "block": spoilers.whole_numbers(-1, 0, 3, 2**62),
                 "ranges": spoilers.integers(-1, 2, 8, 2**62, 2**63 - 1, -(2**63)),
-                "outs": spoilers.lists(spoilers.writable(spoilers.arrays())),
             },
         ),
         "set_ranges": (
@@ -92,11 +79,9 @@ def function_call(name: str) -> Call:
                 "values": [guard(np.zeros((7, 6)), np.uint8), guard(np.zeros(7), np.float64)],
             },
             {
-                "columns": spoilers.lists(spoilers.writable(spoilers.arrays())),
                 "lanes": spoilers.whole_numbers(-1, 0, 2, 5, 2**62),
                 "block": spoilers.whole_numbers(-1, 0, 3, 2**62),
                 "ranges": spoilers.integers(-2, 2, 8, 2**62, 2**63 - 1, -(2**63)),
-                "values": spoilers.lists(spoilers.arrays()),
             },
         ),
         "read_spans": (
@@ -112,7 +97,6 @@ def function_call(name: str) -> Call:
                 "offsets": spoilers.integers(-1, 2**62, 2**63 - 1),
                 "sizes": spoilers.integers(-1, 25, 2**62, 2**63 - 1),
                 "places": spoilers.integers(-1, 25, 2**62, 2**63 - 1),
-                "out": spoilers.writable(spoilers.arrays()),
             },
         ),
         "read_rows": (
@@ -125,8 +109,7 @@ def function_call(name: str) -> Call:
             {
                 "files": spoilers.integers(-1, 2**31, 2**32, 2**62),
                 "offsets": spoilers.integers(-1, 2**62, 2**63 - 1),
-                "places": places,
-                "out": spoilers.writable(spoilers.arrays()),
+                "places": spoilers.indices(4),
             },
         ),
     }
@@ -134,52 +117,46 @@ def function_call(name: str) -> Call:
     return Call(getattr(native, name), given, spoilt, lambda result: os.close(file))
 
 
+# Arrays that a call writes to.
+WRITTEN = {"out", "outs", "counts", "notices", "draws", "Ring.allow.lanes", "set_ranges.columns"}
+WRITTEN |= {f"Ring.__init__.{each}" for each in ("counters", "clock", "marks", "given", "touched")}
+WRITTEN |= {"Tree.__init__.sums", "Tree.__init__.mins", "Tree.__init__.state", "sampling.counts", "*.chooser.seen"}
+METHODS = {"Ring": ring_call, "Gather": gather_call, "Tree": tree_call, "Queue": queue_call}
+OWN = {
+    "Ring.__init__": make_ring,
+    "Gather.__init__": make_gather,
+    "Tree.__init__": make_tree,
+    "Queue.__init__": make_queue,
+    "adding": make_adding,
+    "sampling": make_sampling,
+    "updating": make_updating,
+    "Gather.transitions": make_transitions,
+    "Gather.sequences": make_sequences,
+    "add": partial(add_call, several=False),
+    "extend": partial(add_call, several=True),
+}
+
+
+def make(name: str) -> Call:
+    """The right call of a function of the stub; `add` and `extend` are what `adding` makes."""
+    kind, _, method = name.rpartition(".")
+    if name in OWN:
+        call = OWN[name]()
+    elif kind == "Lock":
+        call = Call(native.Lock if method == "__init__" else getattr(native.Lock(), method), {}, {})
+    elif method == "chooser":
+        call = make_chooser(kind)
+    else:
+        call = METHODS[kind](method) if kind else function_call(name)
+    for argument, said in SIGNATURES.get(name, {}).items():
+        written = argument in WRITTEN or f"{name}.{argument}" in WRITTEN
+        call.spoilt[argument] = {**spoilers.of_type(said, written), **call.spoilt.get(argument, {})}
+    return call
+
+
 def makers() -> dict[str, Callable[[], Call]]:
     """The right calls, by the functions' names in the extension."""
-    functions = ["simd", "ending", "away", "power", "mass", "weights", "smallest"]
-    functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "set_ranges", "read_rows", "read_spans"]
-    ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
-    ring += ["standing", "follow", "stacks", "windows", "relabelled", "fold", "fold_sequences", "chunks"]
-    ring += ["watched", "enough_ends", "snapshot", "asked"]
-    tree = [
-        "get",
-        "set",
-        "fill_zero_and_set",
-        "keep_raws",
-        "restore",
-        "find",
-        "draw",
-        "draw_distinct",
-        "sample",
-        "try_update",
-        "refresh",
-        "update",
-    ]
-    queue = ["refresh", "draw", "draw_distinct", "draw_episodes"]
-
-    def of(kind: str, first: Callable[[], Call], call: Callable[[str], Call], names: list[str]) -> dict[str, Any]:
-        return {f"{kind}.__init__": first, **{f"{kind}.{name}": lambda name=name: call(name) for name in names}}
-
-    return {
-        **{name: lambda name=name: function_call(name) for name in functions},
-        "adding": make_adding,
-        "sampling": make_sampling,
-        "updating": make_updating,
-        "Gather.transitions": make_transitions,
-        "Gather.sequences": make_sequences,
-        **{f"{kind}.chooser": lambda kind=kind: make_chooser(kind) for kind in ("Tree", "Queue")},
-        "add": lambda: add_call(several=False),
-        "extend": lambda: add_call(several=True),
-        "Lock.__init__": lambda: Call(native.Lock, {}, {}),
-        **{
-            f"Lock.{name}": lambda name=name: Call(getattr(native.Lock(), name), {}, {})
-            for name in ("taken", "attempt", "still", "forked")
-        },
-        **of("Ring", make_ring, ring_call, ring),
-        **of("Gather", make_gather, gather_call, ["take", "taken", "expand", "unroll"]),
-        **of("Tree", make_tree, tree_call, tree),
-        **of("Queue", make_queue, queue_call, queue),
-    }
+    return {name: partial(make, name) for name in (*SIGNATURES, "add", "extend")}
 
 
 def attempt(call: Call, arguments: dict[str, Any], extra: tuple[Any, ...] = ()) -> str:

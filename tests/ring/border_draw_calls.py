@@ -63,12 +63,8 @@ def broken_stacks() -> dict[str, Any]:
 def make_transitions() -> Call:
     gather, arguments = transitions_arguments()
     spoilt = {
-        "ring": spoilers.objects(gather),
-        "discounts": spoilers.numbers(),
         "keys": spoilers.lists({"text": lambda a: "1", "no names": lambda a: (), "a number": lambda a: 1}),
         "stacks": spoilers.lists(broken_stacks()),
-        "reward": spoilers.arrays(),
-        "gammas": spoilers.numbers(),
         "chunks": spoilers.lists(
             {
                 "a number": lambda a: 1,
@@ -114,21 +110,21 @@ def make_sequences() -> Call:
         return lambda shown: [shown[0], [part], shown[2]]
 
     spoilt = {
-        "ring": {**spoilers.objects(gather), "across": lambda a: lived(across=True)[0]},
+        "ring": {"across": lambda a: lived(across=True)[0]},
         "length": spoilers.whole_numbers(-1, 0, 9, 2**62, 2**64),
         "discounts": {**spoilers.numbers(), "too many": lambda a: np.ones(ROWS + 2, np.float32)},
-        "time_major": spoilers.flags(),
+
         "shown": {
             **spoilers.lists({"text": lambda a: "1", "a number": lambda a: 1, "a part": lambda a: a[0]}),
             **{f"keys: {name}": second(value, 0, 1) for name, value in keys.items()},
             **{f"begin {value}": second(("a",), value, 4) for value in limits},
             **{f"end {value}": second(("a",), 0, value) for value in limits},
         },
-        "step_ids": spoilers.flags(),
+
         "burn_in": spoilers.whole_numbers(-1, 2, 3, 2**62, 2**64),
-        "first": spoilers.flags(),
+
         "summed": spoilers.whole_numbers(-2, 0, 1, 3, 2**62, 2**64),
-        "gammas": spoilers.numbers(),
+
         "states": {
             **spoilers.lists({"text": lambda a: "1", "a number": lambda a: 1}),
             **{f"keys: {name}": lambda a, value=value: [(value, *a[0][1:])] for name, value in keys.items()},
@@ -165,10 +161,7 @@ def choosers() -> dict[str, tuple[Any, dict[str, Any]]]:
 
 def make_chooser(kind: str) -> Call:
     function, arguments = choosers()[kind]
-    spoilt: dict[str, Any] = {"replacement": spoilers.flags()}
-    if kind != "Queue":
-        draws = spoilers.writable(spoilers.arrays())
-        spoilt = {"ring": spoilers.objects(1), "seen": SEEN, "draws": draws, "settings": spoilers.objects(1)}
+    spoilt = {} if kind == "Queue" else {"seen": SEEN, "settings": spoilers.objects(1)}
     gather, given = transitions_arguments()
     expansion = gather.transitions(**given)
 
@@ -199,15 +192,13 @@ def sampling_arguments() -> dict[str, Any]:
 
 def make_sampling() -> Call:
     ring, _ = lived()
-    spoilt = {name: spoilers.objects(ring) for name in ("lock", "chooser", "expansion", "batch", "fallback", "tally")}
-    spoilt |= {name: spoilers.writable(spoilers.arrays()) for name in ("counts", "notices")}
-    spoilt |= {name: spoilers.whole_numbers(2**64) for name in ("first_notice", "most")}
+    spoilt = {"tally": spoilers.objects(ring)} | {
+        name: spoilers.whole_numbers(2**64) for name in ("first_notice", "most")
+    }
     return Call(native.sampling, sampling_arguments(), spoilt, lambda sample: sample(7, beta=0.5))
 
 
 def make_updating() -> Call:
     made = sampling_arguments()
     arguments = {name: made[name] for name in ("lock", "chooser", "counts", "fallback")}
-    spoilt = {name: spoilers.objects(lived()[0]) for name in ("lock", "chooser", "fallback")}
-    spoilt["counts"] = spoilers.writable(spoilers.arrays())
-    return Call(native.updating, arguments, spoilt, lambda update: update(np.arange(3), np.ones(3)))
+    return Call(native.updating, arguments, {}, lambda update: update(np.arange(3), np.ones(3)))

@@ -46,23 +46,16 @@ def make_ring() -> Call:
     }
     windows |= {f"{name}=0": lambda a, name=name: replace(a, **{name: 0}) for name in ("span", "lookback", "starts")}
     windows["across=None"] = lambda a: replace(a, across=None)
-    counters = spoilers.writable(spoilers.arrays())
+    counters: Spoilers = {}
     for counter in range(14):
         for value in (-1, 9, 1000, 2**62, 2**63 - 1):
             counters[f"{counter}={value}"] = spoilers.put_in_column(counter, value)
-    bookkeeping = spoilers.writable(spoilers.arrays())
     spoilt = {
         "columns": columns,
         "num_obs": spoilers.whole_numbers(-1, 0, 5, 2**62, 2**64),
         "steps": spoilers.whole_numbers(-1, 0, 9, 2**62, 2**64),
-        "marks": bookkeeping,
         "counters": counters,
-        "clock": bookkeeping,
-        "window": {**spoilers.objects(3), **windows},
-        "given": bookkeeping,
-        "touched": bookkeeping,
-        "notify": spoilers.objects(3),
-        "busy": spoilers.arrays(),
+        "window": windows,
     }
     return Call(native.Ring, arguments, spoilt, use)
 
@@ -77,8 +70,7 @@ def ring_call(name: str) -> Call:
     if name == "write":
         whole = steps_of(3, 2, 16)
         values = spoilers.lists(spoilers.arrays())
-        flags = spoilers.numbers()
-        spoilt = {"values": values, "next_values": values, "terminated": flags, "truncated": flags, "lanes": lanes}
+        spoilt = {"values": values, "next_values": values, "lanes": lanes}
         return Call(ring.write, whole, {**spoilt, "priority": spoilers.numbers(-1.0, np.nan, np.inf, -np.inf)})
     three = guard([1, 2, 3], np.int32)
     counted = spoilers.integers(-1, 4, 2**31 - 1, -(2**31))
@@ -86,22 +78,19 @@ def ring_call(name: str) -> Call:
     folds = {"steps": three, "gammas": guard(np.ones(4), np.float64)}
     calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
         "cut": (numbers, {"lanes": lanes}),
-        "limit": ({"limits": guard(np.full(LANES, 2**62))}, {"limits": spoilers.arrays()}),
-        "allow": ({"lanes": guard(np.ones(LANES), np.uint8)}, {"lanes": spoilers.writable(spoilers.arrays())}),
+        "limit": ({"limits": guard(np.full(LANES, 2**62))}, {}),
+        "allow": ({"lanes": guard(np.ones(LANES), np.uint8)}, {}),
         "look": ({}, {}),
         "snapshot": ({}, {}),
         "overtaken": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
-        "changes": (
-            {"seen": guard(np.zeros((LANES, 3)))},
-            {"seen": spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))},
-        ),
+        "changes": ({"seen": guard(np.zeros((LANES, 3)))}, {"seen": spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))}),
         "ids": ({"slots": slots}, {"slots": spoilers.indices(LANES * ROWS)}),
         "locate": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
         "standing": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
         "follow": ({"ids": guard([5, 6, 40]), "steps": guard([2, -2, 0])}, {"ids": rows, "steps": rows}),
         "stacks": (
             {"newest": guard([1, 2, 3]), "frames": 3, "repeat": True},
-            {"newest": rows, "frames": spoilers.whole_numbers(-1, 0, 11, 2**62, 2**64), "repeat": spoilers.flags()},
+            {"newest": rows, "frames": spoilers.whole_numbers(-1, 0, 11, 2**62, 2**64)},
         ),
         "windows": (
             {"slots": slots, "discounts": discounts},
@@ -111,23 +100,14 @@ def ring_call(name: str) -> Call:
             {"slots": slots, "where": guard(np.linspace(0, 0.9, len(slots)), np.float64), "n_step": 2, "strategy": 2},
             {
                 "slots": spoilers.indices(LANES * ROWS),
-                "where": spoilers.numbers(),
                 "n_step": spoilers.whole_numbers(-1, 0, ROWS + 1, 2**62, 2**64),
                 "strategy": spoilers.whole_numbers(-1, 3, 2**62, 2**64),
             },
         ),
-        "fold": (
-            {"column": reward, "starts": guard([1, 2, 8]), **folds},
-            {"column": spoilers.arrays(), "starts": rows, "steps": counted, "gammas": spoilers.numbers()},
-        ),
+        "fold": ({"column": reward, "starts": guard([1, 2, 8]), **folds}, {"starts": rows, "steps": counted}),
         "chunks": (
             {"column": reward, "starts": guard([1, 2, 8]), "steps": folds["steps"], "length": 4},
-            {
-                "column": spoilers.arrays(),
-                "starts": rows,
-                "steps": counted,
-                "length": spoilers.whole_numbers(-1, 0, 1, 11, 2**62, 2**64),
-            },
+            {"starts": rows, "steps": counted, "length": spoilers.whole_numbers(-1, 0, 1, 11, 2**62, 2**64)},
         ),
         "fold_sequences": (
             {
@@ -136,12 +116,7 @@ def ring_call(name: str) -> Call:
                 "steps": guard(np.full((2, 5), 2), np.int32),
                 "time_major": False,
             },
-            {
-                "rewards": spoilers.arrays(),
-                "steps": counted,
-                "gammas": spoilers.numbers(),
-                "time_major": spoilers.flags(),
-            },
+            {"steps": counted},
         ),
         "watched": ({"value": 3}, {"value": spoilers.whole_numbers(-1, 256, 2**62, 2**64)}),
         "asked": ({}, {}),
@@ -170,11 +145,7 @@ def refuse(*arguments: Any) -> None:
 
 
 def make_adding() -> Call:
-    spoilt = {name: spoilers.objects(native.Lock()) for name in ("ring", "coerce", "refresh", "fallback")}
-    ring, _ = lived()
-    return Call(
-        native.adding, adding_arguments(), {**spoilt, "lock": spoilers.objects(ring), "several": spoilers.flags()}
-    )
+    return Call(native.adding, adding_arguments(), {})
 
 
 def add_call(several: bool) -> Call:
@@ -213,9 +184,8 @@ def gather_call(name: str) -> Call:
     slots = drawable(ring)
     rows, outs = [guard([1, 2, 26]), guard([4, 2, 3])], [guard(column[:3], column.dtype) for column in columns]
     listed = spoilers.lists(spoilers.indices(STORAGE + 1))
-    written = spoilers.lists(spoilers.writable(spoilers.arrays()))
     calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
-        "take": ({"rows": rows, "outs": outs}, {"rows": listed, "outs": written}),
+        "take": ({"rows": rows, "outs": outs}, {"rows": listed}),
         "taken": ({"rows": rows}, {"rows": listed}),
         "expand": (
             {
@@ -225,13 +195,7 @@ def gather_call(name: str) -> Call:
                 "last": False,
                 "outs": [guard(column[:6], column.dtype) for column in columns],
             },
-            {
-                "ring": spoilers.objects(gather),
-                "slots": spoilers.indices(LANES * ROWS),
-                "discounts": spoilers.numbers(),
-                "last": spoilers.flags(),
-                "outs": written,
-            },
+            {"slots": spoilers.indices(LANES * ROWS)},
         ),
         "unroll": (
             {
@@ -245,13 +209,8 @@ def gather_call(name: str) -> Call:
                 "burn_in": 1,
             },
             {
-                "ring": spoilers.objects(gather),
                 "slots": spoilers.indices(LANES * ROWS),
                 "length": spoilers.whole_numbers(-1, 0, 8, 2**62, 2**63 - 1, 2**64),
-                "discounts": spoilers.numbers(),
-                "time_major": spoilers.flags(),
-                "listed": spoilers.flags(),
-                "outs": written,
                 "burn_in": spoilers.whole_numbers(-1, 2, 4, 2**62, 2**63 - 1, 2**64),
             },
         ),
@@ -266,7 +225,7 @@ def make_gather() -> Call:
     picks = spoilers.lists(
         {"-1": lambda a: -1, "None": lambda a: None, "text": lambda a: "1", "2**64": lambda a: 2**64}
     )
-    spoilt = {"columns": spoilers.lists(spoilers.arrays()), "picks": picks}
+    spoilt = {"picks": picks}
 
     def then(gather: Any) -> None:
         gather.taken([np.arange(3), np.arange(3)])

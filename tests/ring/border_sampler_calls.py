@@ -27,13 +27,13 @@ def tree_call(name: str) -> Call:
     tree = native.Tree(*own, guard(state, np.float64))
     tree.set(np.arange(100), np.arange(100.0))
     index, ring = spoilers.indices(104), lived()[0]
-    floats = {"alpha": spoilers.floats(), "eps": spoilers.floats(-1.0, np.nan, np.inf)}
+    floats = {"eps": spoilers.floats(-1.0, np.nan, np.inf)}
     uniforms = {"u": spoilers.numbers(-0.1, 1.0, 2.0, np.nan, np.inf, -np.inf)}
     three, halves = guard([5, 99, 5]), guard([0.5, 2.0, 0.0], np.float64)
     calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
         "keep_raws": (
             {"raws": native.Tree(*allocate(100))},
-            {"raws": {**spoilers.objects(ring), "another length": lambda _: native.Tree(*allocate(7000))}},
+            {"raws": {"another length": lambda _: native.Tree(*allocate(7000))}},
         ),
         "get": ({"indices": three}, {"indices": index}),
         "set": (
@@ -46,10 +46,7 @@ def tree_call(name: str) -> Call:
             {"removed": index, "added": index, "value": spoilers.floats(-1.0, np.nan, np.inf)},
         ),
         "find": ({"prefix": halves}, {"prefix": spoilers.numbers(np.nan)}),
-        "draw": (
-            {"u": guard([0.1, 0.5, 0.9], np.float64), "stratified": True},
-            {**uniforms, "stratified": spoilers.flags()},
-        ),
+        "draw": ({"u": guard([0.1, 0.5, 0.9], np.float64), "stratified": True}, {**uniforms}),
         "draw_distinct": (
             {"u": guard([0.1, 0.5, 0.9], np.float64)},
             {"u": {**uniforms["u"], "too many": lambda a: np.full(101, 0.5)}},
@@ -57,9 +54,9 @@ def tree_call(name: str) -> Call:
         "sample": (
             {"u": guard([0.1, 0.5, 0.9], np.float64), "stratified": True, "replacement": False, "scale": 2}
             | {"items": 3.0, "beta": 0.4},
-            {"u": {**uniforms["u"], "too many": lambda a: np.full(101, 0.5)}, "stratified": spoilers.flags()}
-            | {"replacement": spoilers.flags(), "scale": spoilers.whole_numbers(-1, 3)}
-            | {"items": spoilers.floats(0.0, -1.0, np.nan), "beta": spoilers.floats()},
+            {"u": {**uniforms["u"], "too many": lambda a: np.full(101, 0.5)}}
+            | {"scale": spoilers.whole_numbers(-1, 3)}
+            | {"items": spoilers.floats(0.0, -1.0, np.nan)},
         ),
         "try_update": (
             {
@@ -70,7 +67,6 @@ def tree_call(name: str) -> Call:
             }
             | {"initial": 1.0, "eps": 0.1, "alpha": 0.6},
             {
-                "ring": spoilers.objects(tree),
                 "seen": spoilers.writable(spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))),
                 "ids": {**index, "overwritten": lambda a: a * 0, "never issued": lambda a: a + 2**40},
                 "td_error": spoilers.numbers(np.nan, np.inf),
@@ -81,15 +77,13 @@ def tree_call(name: str) -> Call:
         "refresh": (
             {"ring": ring, "seen": guard(np.zeros((LANES, 3))), "initial": 1.0, "alpha": 0.6},
             {
-                "ring": spoilers.objects(tree),
                 "seen": spoilers.writable(spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))),
                 "initial": spoilers.floats(-1.0, np.nan, np.inf),
-                "alpha": floats["alpha"],
             },
         ),
         "update": (
             {"slots": three, "td_error": halves, "keep": guard([True, False, True], bool), "eps": 0.1, "alpha": 0.6},
-            {"slots": index, "td_error": spoilers.numbers(), "keep": spoilers.numbers(), **floats},
+            {"slots": index, **floats},
         ),
     }
     arguments, spoilt = calls[name]
@@ -111,12 +105,13 @@ def make_tree() -> Call:
 
     levels = spoilers.lists(spoilers.writable(spoilers.arrays()))
     garbage = {f"{bad}": lambda a, bad=bad: [np.full_like(level, bad) for level in a] for bad in (np.nan, np.inf, -1.0)}
-    spoilt = {
-        "sums": {**levels, **garbage},
-        "mins": {**levels, **garbage},
-        "state": spoilers.writable(spoilers.arrays()),
-    }
+    spoilt = {"sums": {**levels, **garbage}, "mins": {**levels, **garbage}}
     return Call(native.Tree, arguments, spoilt, then)
+
+
+def _not_empty(tree: Any) -> Any:
+    tree.set(np.arange(3), np.ones(3))
+    return tree
 
 
 def queue_arguments() -> dict[str, Any]:
@@ -141,8 +136,7 @@ def make_queue() -> Call:
     values = (-1, 7, 1000, 2**62, 2**63 - 1, -(2**63))
     ends = counters | {f"{c}={v}": spoilers.put_in_column(c, v) for c in range(4) for v in values}
     seen = counters | {f"{c}={v}": spoilers.put_in_column(c, v) for c in range(3) for v in values}
-    ring = native.Tree(*allocate(8))
-    spoilt = {"ring": spoilers.objects(ring), "places": entries, "firsts": entries, "ends": ends, "seen": seen}
+    spoilt = {"places": entries, "firsts": entries, "ends": ends, "seen": seen}
     return Call(native.Queue, queue_arguments(), spoilt, draw_from)
 
 

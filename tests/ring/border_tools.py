@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +23,23 @@ ENTRIES = ["columns", "num_obs", "rows", "steps", "marks", "counters", "clock", 
 ENTRIES += ["given", "touched", "notify", "busy"]
 # A sanitizer sees what is read and written behind an array, if nothing lies there.
 MARGIN = 0 if "libasan" in os.environ.get("LD_PRELOAD", "") else 256
+
+
+def signatures() -> dict[str, dict[str, str]]:
+    """The types of the arguments of each function of the stub, and of what may be set."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(Path(_native.__file__).with_name("_native.pyi").read_text()).body:
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        for each in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(each, ast.FunctionDef) and each.name not in ("__enter__", "__exit__"):
+                said = {a.arg: ast.unparse(a.annotation) for a in each.args.args if a.annotation}
+                found[prefix + each.name] = said
+            elif isinstance(each, ast.AnnAssign):
+                found[prefix + ast.unparse(each.target)] = {"value": "int"} if each.target.id != "asked" else {}
+    return found
+
+
+SIGNATURES = signatures()
 guarded: list[np.ndarray] = []
 
 

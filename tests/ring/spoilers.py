@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 Spoilers = dict[str, Callable[[Any], Any]]
+ARRAYS = {"Array", "Bool", "Bytes", "Float32", "Float64", "Int32", "Int64"}
 
 # Values that no argument of the extension takes.
 JUNK: list[Any] = [
@@ -158,6 +159,17 @@ def whole_numbers(*bad: int) -> Spoilers:
 def flags() -> Spoilers:
     """True or False."""
     return _scalars(number=1, real=0.0, negative=-1)
+
+
+def of_type(said: str, written: bool) -> Spoilers:
+    """Whatever the stub's type of an argument is for."""
+    said = said.removesuffix(" | None")
+    if said.startswith("list[") and said[5:-1] in ARRAYS:
+        return lists(of_type(said[5:-1], written))
+    if said in ARRAYS:
+        return writable(arrays()) if written else arrays()
+    kinds = {"bool": flags, "float": floats, "int": whole_numbers}
+    return kinds[said]() if said in kinds else {} if said.startswith(("list[", "Any")) else objects(object())
 
 
 def objects(other: Any) -> Spoilers:

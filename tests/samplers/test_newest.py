@@ -20,7 +20,6 @@ from relive.testing._lives import BACK_ENDS
 
 LANES, STEPS, INITIAL = 2, 12, 3.0
 SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
-both = pytest.mark.parametrize("kernels", BACK_ENDS)
 
 
 def sampler(alpha: float = 0.6, **choices: Any) -> relive.Prioritized:
@@ -94,17 +93,14 @@ def opened(storage: str, tmp_path: Path, **choices: Any) -> relive.ReplayBuffer:
     return relive.ReplayBuffer(SCHEMA, LANES * STEPS, num_envs=LANES, storage=where, seed=0, **choices)
 
 
-@both
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("replacement", [True, False])
 @pytest.mark.parametrize("storage", ["ram", "shared", "mapped"])
-def test_priorities_are_those_of_a_list(
-    storage: str, replacement: bool, alpha: float, kernels: str, tmp_path: Path
-) -> None:
+def test_priorities_are_those_of_a_list(storage: str, replacement: bool, alpha: float, tmp_path: Path) -> None:
     """To the bit, whatever alpha is: raw priorities are kept as they are."""
-    if kernels == "numpy" and storage != "ram":
+    if not _kernels.is_native() and storage != "ram":
         pytest.skip("only native kernels share")
-    with _kernels.use(kernels), opened(storage, tmp_path, sampler=sampler(alpha, replacement=replacement)) as buffer:
+    with opened(storage, tmp_path, sampler=sampler(alpha, replacement=replacement)) as buffer:
         live(buffer, Model(), np.random.default_rng(1), 3000 if LONG else 400)
 
 
@@ -125,60 +121,54 @@ def test_both_kernels_and_all_storages_draw_alike(replacement: bool, tmp_path: P
             np.testing.assert_array_equal(weights, their_weights)
 
 
-@both
 @pytest.mark.parametrize("how", ["save", "deepcopy", "another layout", "reopen"])
-def test_it_goes_on_as_it_was(how: str, kernels: str, tmp_path: Path) -> None:
-    if how == "reopen" and kernels == "numpy":
+def test_it_goes_on_as_it_was(how: str, tmp_path: Path) -> None:
+    if how == "reopen" and not _kernels.is_native():
         pytest.skip("only native kernels map")
-    with _kernels.use(kernels):
-        model, rng = Model(), np.random.default_rng(3)
-        buffer = opened("mapped" if how == "reopen" else "ram", tmp_path)
-        live(buffer, model, rng, 100)
-        if how == "deepcopy":
-            again = copy.deepcopy(buffer)
-        elif how == "reopen":
-            buffer.close()
-            again = relive.open(tmp_path / "ring")
-        else:
-            buffer.save(tmp_path / "saves")
-            more = {} if how == "save" else {"boundaries": 0.5}
-            again = relive.load(tmp_path / "saves", **more)
-        assert again.sampler == buffer.sampler
-        keys = np.array(sorted(model.raw), np.int64)
-        np.testing.assert_array_equal(again.priorities(keys), [model.raw[key] for key in keys.tolist()])
-        if how == "another layout":  # priorities are given to the sampler anew
-            model.largest = max(model.raw.values())
-        if how != "reopen":  # a reader, which does not add
-            live(again, model, rng, 100, start=100)
-
-
-@both
-def test_loads_under_other_choices(kernels: str, tmp_path: Path) -> None:
-    """Raw priorities go over, also to another alpha; the largest of the stored ones counts from then on."""
-    with _kernels.use(kernels):
-        buffer = opened("ram", tmp_path, sampler=sampler(0.0))
-        ids = np.concatenate([buffer.add(**steps(t)) for t in range(3)])
-        buffer.update_priorities(ids, [1e6, 2.0, 0.5, 0.25, 4.0, 0.0])
-        buffer.update_priorities(ids[:1], [1.0])
+    model, rng = Model(), np.random.default_rng(3)
+    buffer = opened("mapped" if how == "reopen" else "ram", tmp_path)
+    live(buffer, model, rng, 100)
+    if how == "deepcopy":
+        again = copy.deepcopy(buffer)
+    elif how == "reopen":
+        buffer.close()
+        again = relive.open(tmp_path / "ring")
+    else:
         buffer.save(tmp_path / "saves")
-        wanted = [1.0, 2.0, 0.5, 0.25, 4.0, 0.0]
-        for other in (sampler(0.6), sampler(0.0), relive.Prioritized(alpha=0.6, eps=0.0)):
-            loaded = relive.load(tmp_path / "saves", sampler=other)
-            np.testing.assert_allclose(loaded.priorities(ids), wanted, rtol=1e-15)
-            assert loaded.priorities(loaded.add(**steps(3))).tolist() == pytest.approx([4.0, 4.0])
-        earlier = relive.Prioritized(alpha=0.6, eps=0.0)
-        relive.load(tmp_path / "saves", sampler=earlier).save(tmp_path / "others")
-        loaded = relive.load(tmp_path / "others", sampler=sampler(0.6))
+        more = {} if how == "save" else {"boundaries": 0.5}
+        again = relive.load(tmp_path / "saves", **more)
+    assert again.sampler == buffer.sampler
+    keys = np.array(sorted(model.raw), np.int64)
+    np.testing.assert_array_equal(again.priorities(keys), [model.raw[key] for key in keys.tolist()])
+    if how == "another layout":  # priorities are given to the sampler anew
+        model.largest = max(model.raw.values())
+    if how != "reopen":  # a reader, which does not add
+        live(again, model, rng, 100, start=100)
+
+
+def test_loads_under_other_choices(tmp_path: Path) -> None:
+    """Raw priorities go over, also to another alpha; the largest of the stored ones counts from then on."""
+    buffer = opened("ram", tmp_path, sampler=sampler(0.0))
+    ids = np.concatenate([buffer.add(**steps(t)) for t in range(3)])
+    buffer.update_priorities(ids, [1e6, 2.0, 0.5, 0.25, 4.0, 0.0])
+    buffer.update_priorities(ids[:1], [1.0])
+    buffer.save(tmp_path / "saves")
+    wanted = [1.0, 2.0, 0.5, 0.25, 4.0, 0.0]
+    for other in (sampler(0.6), sampler(0.0), relive.Prioritized(alpha=0.6, eps=0.0)):
+        loaded = relive.load(tmp_path / "saves", sampler=other)
         np.testing.assert_allclose(loaded.priorities(ids), wanted, rtol=1e-15)
-        loaded.update_priorities(ids[4:5], [0.1])
-        assert loaded.priorities(loaded.add(**steps(3))).tolist() == pytest.approx([2.0, 2.0])
+        assert loaded.priorities(loaded.add(**steps(3))).tolist() == pytest.approx([4.0, 4.0])
+    earlier = relive.Prioritized(alpha=0.6, eps=0.0)
+    relive.load(tmp_path / "saves", sampler=earlier).save(tmp_path / "others")
+    loaded = relive.load(tmp_path / "others", sampler=sampler(0.6))
+    np.testing.assert_allclose(loaded.priorities(ids), wanted, rtol=1e-15)
+    loaded.update_priorities(ids[4:5], [0.1])
+    assert loaded.priorities(loaded.add(**steps(3))).tolist() == pytest.approx([2.0, 2.0])
 
 
-@both
-def test_one_outlier(kernels: str) -> None:
+def test_one_outlier() -> None:
     """As a learner's first errors have it: mended at once, it stands for nothing any more."""
-    with _kernels.use(kernels):
-        made = [opened("ram", Path(), sampler=s) for s in (sampler(1.0), relive.Prioritized(alpha=1.0, eps=0.0))]
+    made = [opened("ram", Path(), sampler=s) for s in (sampler(1.0), relive.Prioritized(alpha=1.0, eps=0.0))]
     for buffer, wanted in zip(made, (1.0, 1e6), strict=True):
         ids = buffer.add(**steps(0))
         buffer.update_priorities(ids, [1e6, 1.0])
@@ -189,11 +179,9 @@ def test_one_outlier(kernels: str) -> None:
         assert buffer.stats().priority_quantiles[-1] == wanted
 
 
-@both
-def test_before_there_is_a_priority(kernels: str) -> None:
+def test_before_there_is_a_priority() -> None:
     """New items get `initial`; also where all that are stored have priority 0."""
-    with _kernels.use(kernels):
-        buffer = opened("ram", Path())
+    buffer = opened("ram", Path())
     ids = buffer.add(**steps(0))
     assert buffer.priorities(ids).tolist() == [INITIAL, INITIAL]
     buffer.update_priorities(ids, [0.0, 0.0])

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import relive
-from relive._ring import kernels as _kernels
-from relive.testing._lives import BACK_ENDS
 
 FLAGS = [[False, True], np.array([0, 1]), np.array([0, 1], np.uint8), np.array([0.0, 1.0]), [0.0, 1.0]]
 
@@ -35,12 +33,10 @@ def test_discrete_actions_may_come_as_columns(lanes: int) -> None:
     np.testing.assert_array_equal(buffer.read(ids).action.move, moves[:, 0])
 
 
-@pytest.mark.parametrize("kernels", BACK_ENDS)  # NumPy's ask the parser for every step
 @pytest.mark.parametrize("time_major", [False, True])
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_discrete_actions_of_several_steps_may_come_as_columns(lanes: int, time_major: bool, kernels: str) -> None:
-    with _kernels.use(kernels):
-        buffer = discrete(lanes)
+def test_discrete_actions_of_several_steps_may_come_as_columns(lanes: int, time_major: bool) -> None:
+    buffer = discrete(lanes)
     lead = (4, lanes) if time_major else (lanes, 4)
     moves = np.arange(4 * lanes).reshape(*lead, 1)
     ids = buffer.extend(**step(*lead, move=moves), time_major=time_major)

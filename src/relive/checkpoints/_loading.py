@@ -236,7 +236,7 @@ class Loading:
             kept = built("storage", facts["storage"]) or Ram()
             saved = built("limiter", facts["limiter"]) if "limiter" in facts else None
         self.storage: Storage = choice(storage, kept, "storage", "load(storage)")
-        self.limiter: RateLimiter | None = limiter or saved
+        self.limiter: RateLimiter | None = saved if limiter is None else limiter
         self._counts_on = saved is not None and self.limiter == saved
         self.num_envs = sum(map(len, chosen))
         self.steps, self.boundaries = max(save.steps for save in saves), max(save.boundaries for save in saves)

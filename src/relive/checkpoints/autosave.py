@@ -103,7 +103,7 @@ class Autosave:
     1
     """
 
-    def __init__(self, source: Saveable, path: str, every: float, keep: int) -> None:
+    def __init__(self, source: Saveable, path: str | os.PathLike[str], every: float, keep: int) -> None:
         self.path = os.path.abspath(check.path(path, "autosave(path)"))
         self.every = check.real(every, "autosave(every)", low=SHORTEST)
         self._keep = check.integer(keep, "autosave(keep)", minimum=1)
@@ -256,7 +256,9 @@ class Autosave:
         return f"Autosave({self.path!r}, every={self.every}{', closed' * self._closed})"
 
 
-def begun(buffer: object, source: Saveable, before: Autosave | None, path: str, every: float, keep: int) -> Autosave:
+def begun(
+    buffer: object, source: Saveable, before: Autosave | None, path: str | os.PathLike[str], every: float, keep: int
+) -> Autosave:
     """The autosave of a buffer, beside none.
 
     Args:
