@@ -17,13 +17,14 @@ from ._buffer import drawing, stored
 from ._buffer.adding import SHADOWED, shadow, shadows
 from ._buffer.arguments import choice, generator, hinting_at_sb3, readable, source
 from ._buffer.choices import Choices
-from ._buffer.core import CLOSED, Core, forked, opened
+from ._buffer.core import CLOSED, Core, forked
 from ._buffer.stats import Stats
 from ._ring import kernels
 from ._ring.lanes import BOUNDARIES, HEAD, STEPS
 from ._ring.plans import Followed
 from .batch import Batch
 from .errors import ArgumentError, message
+from .processes.opening import opened
 from .samplers import Sampler, Share
 from .schema import Schema
 from .storage import Ram, Storage
@@ -630,8 +631,8 @@ class ReplayBuffer:
             raise ArgumentError(message(wanted, f"`{self.storage!r}`", "ReplayBuffer.autosave", remedy))
         core = self._core
         tally = core.tally
-        tally.autosave = begun(self, ReplayBuffer._of(core), tally.autosave, os.fspath(path), every, keep)
-        return tally.autosave
+        tally.autosave = made = begun(self, ReplayBuffer._of(core), tally.autosave, os.fspath(path), every, keep)
+        return made
 
     def _changes(self) -> object:
         with importing:

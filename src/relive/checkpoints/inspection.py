@@ -14,6 +14,7 @@ import numpy as np
 from .._base.capabilities import completed
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
+from .._buffer.saved_as import built, text_of
 from .._disk import checking
 from .._disk.checking import Check, Progress
 from .._disk.files import TEMPORARY, Folder
@@ -31,7 +32,6 @@ from ._lanes import Lanes
 from ._manifest import File
 from ._names import LIMITER, name_of
 from ._reading import OpenSave, unread
-from ._saved_as import built, text_of
 from ._steps import since
 
 _EXAMPLES = 12

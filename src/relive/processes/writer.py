@@ -15,8 +15,8 @@ from .._base.types import Int64
 from .._buffer.adding import Adding
 from .._buffer.arguments import lanes_of
 from .._buffer.call_lock import CallLock
-from .._buffer.core import ring_of
 from .._buffer.notices import Notices
+from .._buffer.wiring import ring_of
 from .._flow.limit import Limit
 from .._ring.lanes import STEPS
 from ..errors import ArgumentError, ReliveError, message
