@@ -43,9 +43,10 @@ if _TYPE_CHECKING:
     from . import tianshou as tianshou
     from . import torchrl as torchrl
     from . import trajectories as trajectories
+    from ._buffer.saved_as import saved_as as saved_as
     from ._flow.limiter import RateLimiter as RateLimiter
-    from .checkpoints._loading import load as load
-    from .checkpoints._saved_as import saved_as as saved_as
+    from ._opening import load as load
+    from ._opening import open as open
     from .checkpoints._saving import Saved as Saved
     from .checkpoints.autosave import Autosave as Autosave
     from .device import DeviceBuffer as DeviceBuffer
@@ -54,7 +55,6 @@ if _TYPE_CHECKING:
     from .items import precision_priority as precision_priority
     from .items import sequence_priority as sequence_priority
     from .mixture import Mixture as Mixture
-    from .processes.opening import open as open
     from .processes.writer import Writer as Writer
     from .samplers import Anneal as Anneal
     from .samplers import Prioritized as Prioritized
@@ -81,10 +81,10 @@ _LATER = {
     "Trajectory": ".trajectories",
     "TrajectoryReplayBuffer": ".trajectories",
     "Writer": ".processes.writer",
-    "load": ".checkpoints._loading",
-    "open": ".processes.opening",
+    "load": "._opening",
+    "open": "._opening",
     "precision_priority": ".items",
-    "saved_as": ".checkpoints._saved_as",
+    "saved_as": "._buffer.saved_as",
     "sequence_priority": ".items",
 }
 # So that `relive.sb3.ReplayBuffer` needs no import but relive's. `dir` does not list them: `inspect.getmembers`

@@ -19,13 +19,14 @@ from ._buffer import drawing, stored
 from ._buffer.adding import SHADOWED, shadow, shadows
 from ._buffer.arguments import choice, hinting_at_sb3, readable
 from ._buffer.choices import Choices
-from ._buffer.core import CLOSED, Core, forked, opened
+from ._buffer.core import CLOSED, Core, forked
 from ._buffer.stats import Stats
 from ._ring import kernels
 from ._ring.lanes import BOUNDARIES as BOUNDARIES
 from ._ring.plans import Followed
 from .batch import Batch
 from .errors import ArgumentError, message
+from .processes.opening import opened
 from .samplers import Sampler
 from .schema import Schema
 from .storage import Ram, Storage
@@ -715,8 +716,8 @@ class ReplayBuffer:
         core = self._core
         core.lock.check_not_held("ReplayBuffer.autosave")
         tally = core.tally
-        tally.autosave = begun(self, ReplayBuffer._of(core), tally.autosave, path, every, keep)
-        return tally.autosave
+        tally.autosave = made = begun(self, ReplayBuffer._of(core), tally.autosave, path, every, keep)
+        return made
 
     def _changes(self) -> object:
         with importing:

@@ -344,7 +344,7 @@ def test_a_class_may_be_defined_again() -> None:
 
         return Again
 
-    from relive.checkpoints._saved_as import _CLASSES, described
+    from relive._buffer.saved_as import _CLASSES, described
 
     old, new = define(1), define(2)
     assert _CLASSES["again"] is new is not old
@@ -394,8 +394,8 @@ DAMAGED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damaged_descriptions_are_damage(case: str) -> None:
+    from relive._buffer.saved_as import built
     from relive._disk.json_files import damaged
-    from relive.checkpoints._saved_as import built
 
     facts = DAMAGED[case]
     if case == "nested too deep":

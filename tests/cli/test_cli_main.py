@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import json
 import os
 import re
@@ -58,7 +58,7 @@ def test_an_unknown_command_or_option_ends_with_2(words: list[str], capsys: pyte
 def test_a_command_of_the_lab_says_how_to_get_it(
     word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **which: [])
     assert main([word, "pairs", "--quick"]) == 2
     expected = f"relive: Expected the package `relive-lab`, got none - at `relive {word}`: pip install relive-lab\n"
     assert capsys.readouterr().err == expected

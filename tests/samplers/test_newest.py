@@ -207,7 +207,7 @@ def test_where_it_cannot_be() -> None:
 
 def test_what_earlier_versions_know_stays_as_it_is() -> None:
     """The name and the saved facts of a sampler that does not use it."""
-    from relive.checkpoints._saved_as import described
+    from relive._buffer.saved_as import described
 
     assert "newest" not in repr(relive.Prioritized())
     assert "newest" not in described(relive.Prioritized())

@@ -149,7 +149,7 @@ class Checkout:
         table: Any = re.search(r"^LAYERS = (\{.*?^\})", text, re.MULTILINE | re.DOTALL)
         layers: dict[str, int] = {}
         for name, layer in ast.literal_eval(table[1]).items():
-            top = name.split(".")[1] if "." in name else "__init__"
+            top = "__init__" if name == "relive" else name.removeprefix("relive.").split(".")[0]
             layers[top] = max(layer, layers.get(top, 0))
         return [f"{one} -> {two}" for one, two in self.pairs if layers[one] < layers[two]]
 
@@ -250,6 +250,9 @@ def names_taken(module: str, path: Path) -> Iterator[tuple[str, str, str]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((alias.name.rpartition(".")[0], alias.name.rpartition(".")[2], "") for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            literal = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
+            yield literal.rpartition(".")[0], literal.rpartition(".")[2], ""
         elif isinstance(node, ast.ImportFrom):
             steps = package.split(".")
             base = [*steps[: len(steps) + 1 - node.level]] if node.level else []

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .._base.types import Array
+from .._opening import load
 from ..buffer import ReplayBuffer
-from ..checkpoints._loading import load
 from ..errors import CorruptionError, message
 
 _FILES, _FILE = "saved/", re.compile(r"[a-z]+-\d+\.(json|safetensors)")

@@ -1,107 +1,154 @@
-"""All that a buffer is, and the one place that wires it."""
+"""All that a buffer is: its wired parts, and their access to arrays that other processes share."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, cast
 
-import numpy as np
-
-from .._base.arrays import ArraySpec, Memory, Section
-from .._base.capabilities import completed
-from .._base.forks import importing
+from .._base.arrays import Section
 from .._base.frozen import Frozen
-from .._base.memory import Arena, available_bytes
-from .._base.types import Bool, Float32, Float64, Int64
+from .._base.types import Bool, Float64, Int64
 from .._flow.call_lock import CallLock
-from .._ring.ring import TOUCHED, Ring, given_if
-from ..errors import ArgumentError, ReliveError, message
-from ..items import Expander, Item
+from .._ring.plans import Window
+from .._ring.ring import Ring
+from ..errors import ReliveError, message
+from ..items import Expander, Fields, Item
 from ..samplers import Index, Sampler
+from ..samplers._protocol import Draw
 from ..schema import Schema
-from ..storage import Joint, Ram, Storage
-from .access import Access, Alone
-from .adding import Adding
+from ..storage import Storage
+from .adding import Adding, Claims
 from .choices import Choices
-from .notices import ALL, Notices
+from .notices import Notices
 from .reading import Readers
+from .tally import Tally
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from .._flow.limit import Limit
-    from ..checkpoints._saving import Saver
-    from ..checkpoints.autosave import Autosave
 
 Add = Callable[..., Int64]
-Fill = Callable[[Mapping[str, ArraySpec], Memory], bool]
+Choose = Callable[[], Draw]
 
 
-class Tally:
-    """What a buffer knows that is in none of its arrays.
+class Drawn(NamedTuple):
+    """Chosen items, and their fields without `weights`."""
+
+    draw: Draw
+    fields: Fields
+
+
+class Access(Protocol):
+    """How a buffer is opened: by one process, or together with others.
 
     Attributes:
-        rng: The generator of its draws.
-        numbers: `drawn`, `updates` and `stale`, int64 `[3]`, which a native kernel counts in.
-        written: Values of steps that were written back by this process.
-        last: The ids of the last batch, int64, and behind them its weights, float32.
-        identity: Names the buffer and its copies in directories of saves.
-        saver: Writes these saves; None: there is none yet.
-        autosave: Saves by itself; None: nothing does.
+        window: The window under which the ring says which steps are drawable.
+        keeps: What the ring records for every row.
+        busy: Lanes that other processes were writing when the buffer was opened.
+        alone: Whether no other process writes to the arrays.
+        shares_sampler: Whether a forked child would write the sampler's arrays, too.
+        forked: Whether this process is such a child.
+        may_write: Whether this process may change the values of stored steps.
     """
 
-    __slots__ = ("autosave", "identity", "last", "numbers", "rng", "saver", "written")
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-        self.numbers: Int64 = np.zeros(3, np.int64)
-        self.last, self.written = b"", 0
-        self.renew()
-
-    @property
-    def drawn(self) -> int:
-        """Items drawn."""
-        return int(self.numbers[0])
+    window: Window
+    keeps: Sequence[str]
+    busy: Sequence[int]
+    alone: bool
+    shares_sampler: bool
+    forked: bool
 
     @property
-    def updates(self) -> int:
-        """Priorities that `update_priorities` was given."""
-        return int(self.numbers[1])
+    def may_write(self) -> bool: ...
 
-    def count(self, drawn: int = 0, updates: int = 0, stale: int = 0) -> None:
-        """Count items drawn, priorities given, and those of them whose item was gone."""
-        self.numbers += drawn, updates, stale
+    def shared(self, lanes: Int64) -> Bool:
+        """Which of the lanes a `Writer` has, of another process or of this one, which writes meanwhile."""
+        ...
 
-    def note(self, ids: Int64, weights: Float32) -> None:
-        """Keep the ids and weights of a batch as the last one's."""
-        self.last = ids.tobytes() + weights.tobytes()
+    def bind(self, ring: Ring) -> Claims | None:
+        """Which lanes of `ring` this process may write; None: all."""
+        ...
 
-    @property
-    def last_ids(self) -> Int64:
-        """The ids of the last batch."""
-        return np.frombuffer(self.last, np.int64, self._last_items)
+    def seen(self, window: Window, ring: Ring) -> Ring:
+        """`ring` as items with `window` see it."""
+        ...
 
-    @property
-    def last_weights(self) -> Float32:
-        """The weights of the last batch."""
-        return np.frombuffer(self.last, np.float32, offset=8 * self._last_items)
+    def following(self, index: Index) -> Index:
+        """A sampler's index that takes in first what other processes wrote."""
+        ...
 
-    @property
-    def _last_items(self) -> int:
-        return len(self.last) // 12
+    def refreshing(self, refresh: Callable[[], int]) -> Callable[[], int]:
+        """The sampler's `refresh` as a draw calls it: rows that are ready are noted first, for `overtaken`."""
+        ...
 
-    def renew(self) -> None:
-        """Be another buffer than that whose saves this one was loaded from."""
-        self.identity = os.urandom(16).hex()
-        self.saver: Saver | None = None
-        self.autosave: Autosave | None = None
+    def updating(self, update: Callable[[object, object], bool] | None) -> Callable[[object, object], bool] | None:
+        """The sampler's short way to update priorities, behind a look at what other processes wrote."""
+        ...
 
-    def counts(self) -> dict[str, int]:
-        """What was drawn and updated, by the names that saves have."""
-        return dict(zip(("drawn", "updates", "stale_updates"), self.numbers.tolist(), strict=True))
+    def draw(self, core: Core, n: int, beta: float | None) -> Fields:
+        """Draw `n` items by the sampler, weights included; the core's `refresh` has been called."""
+        ...
 
-    def restore(self, counts: Mapping[str, int]) -> None:
-        """Continue the counts of another buffer."""
-        self.numbers[:] = [counts.get(name, 0) for name in self.counts()]
+    def copied(self, core: Core, choose: Choose) -> Drawn:
+        """Copy the items that `choose` returns; while other processes overwrite some of them, refresh and repeat."""
+        ...
+
+    def look(self) -> None:
+        """See the ring as it is now, and note which rows are ready."""
+        ...
+
+    def take_in(self) -> None:
+        """See the ring as it is now."""
+        ...
+
+    def mend(self) -> None:
+        """Put lanes right whose writer was killed in the middle of a call."""
+        ...
+
+    def overtaken(self, ids: Int64) -> Bool | None:
+        """Which of the items that were copied since the last look were overwritten meanwhile; None: none."""
+        ...
+
+    def gone(self, ids: Int64) -> Bool | None:
+        """Which rows that were read since the last look were overwritten meanwhile; None: none."""
+        ...
+
+    def count(self, updates: int, stale: int) -> None:
+        """Count an update of priorities for monitors in other processes."""
+        ...
+
+    def keep(self, rng: np.random.Generator, counts: dict[str, int]) -> None:
+        """Store what is in no array, and have all arrays written to the disk."""
+        ...
+
+    def still(self, take: Callable[[], Int64 | None]) -> None:
+        """Call `take` while no other process writes, perhaps several times.
+
+        What it returns is how far each lane may go then, int64 `[L]`, until `release`; None: as far as before.
+        """
+        ...
+
+    def release(self) -> None:
+        """Let other processes write as they like."""
+        ...
+
+    def unmoved(self, counters: Int64) -> None:
+        """Check that no other process wrote what must not change for a save: since its counters were `counters`.
+
+        Raises:
+            ReliveError: One has.
+        """
+        ...
+
+    def present(self) -> bool:
+        """Whether the process that made the buffer still has it open."""
+        ...
+
+    def close(self) -> None:
+        """Release lanes, locks and names."""
+        ...
 
 
 class Core(Frozen):
@@ -195,101 +242,3 @@ def forked(core: Core) -> Core:
     absent: Any = _ParentsSampler(os.getppid())
     changes = {"index": absent, "try_update": None, "refresh": lambda: absent.refresh()}
     return core.__replace__(**changes)
-
-
-def opened(choices: Choices, storage: Storage, rng: np.random.Generator, fill: Fill | None = None) -> Core:
-    """The core of a buffer whose arrays `storage` opens.
-
-    Args:
-        choices: What it is built from.
-        storage: Where the bytes live.
-        rng: The generator of its draws.
-        fill: Fills the new arrays before anything reads them; returns whether they still count as new ones, and not as
-            those of an earlier buffer.
-    """
-    if type(storage) is Ram or not isinstance(storage, Joint):
-        keeps = (*given_if(choices.sampler.prioritizes), TOUCHED)
-        spec = choices.spec(choices.window, keeps)
-        memory = storage.open(spec, choices.identity)
-        fresh = None if fill is None else fill(spec, memory)
-        return assemble(choices, storage, memory, Alone(choices.window, keeps), rng, fresh)
-    with importing:
-        from ..processes.joint import founded
-
-    return founded(choices, storage, rng, fill)
-
-
-def assemble(
-    choices: Choices,
-    storage: Storage,
-    memory: Memory,
-    access: Access,
-    rng: np.random.Generator,
-    fresh: bool | None = None,
-) -> Core:
-    """Wire the core of a buffer over arrays that a storage has opened.
-
-    Args:
-        choices: What it is built from.
-        storage: Where the bytes live.
-        memory: The arrays.
-        access: How draws and writes meet other processes.
-        rng: The generator of its draws.
-        fresh: Whether the arrays count as new and zero; None: as `memory` says.
-    """
-    schema, sampler, lock = choices.schema, choices.sampler, CallLock()
-    notices = Notices(lock)
-    written = ring_of(schema, choices.rows, choices.steps, memory, access, notices, fresh)
-    claims = access.bind(written)
-    ring = access.seen(choices.window, written)
-    fresh_sampler = getattr(memory, "fresh_sampler", memory.fresh) if fresh is None else fresh
-    of_sampler = Section(memory, "sampler/", fresh_sampler)
-    index = access.following(completed(sampler.index(ring, of_sampler), Index))
-    if sampler.prioritizes and (index.update is None or index.priorities is None):
-        got = f"`{type(sampler).__name__}`, whose index has no `{'priorities' if index.update else 'update'}`"
-        raise ArgumentError(message("an index that has the methods of a sampler with priorities", got, "$.sampler"))
-    refresh = access.refreshing(index.refresh)
-    limit = None
-    if choices.limiter is not None:
-        with importing:
-            from .._flow.limit import Limit
-
-        limit = Limit(choices.limiter, written.counters, memory, held=lock.reentrant.held)
-    writer = Adding(schema, written, refresh, sampler, notices, lock, claims)
-    native = writer.call(several=False), writer.call(several=True)
-    arrays = choices.ring_spec(access.window, access.keeps)
-    return Core(
-        choices=choices,
-        schema=schema,
-        item=choices.item,
-        sampler=sampler,
-        storage=storage,
-        memory=of_sampler,
-        ring=ring,
-        index=index,
-        update=index.update if sampler.prioritizes else None,
-        refresh=refresh,
-        try_update=access.updating(index.try_update),
-        expander=choices.item.bind(schema, ring, Arena()),
-        readers=Readers(choices.item, schema, ring),
-        writer=writer,
-        native=native,
-        calls=native if limit is None else (limit.before(native[0], False), limit.before(native[1], True)),
-        access=access,
-        lock=lock,
-        notices=notices,
-        limit=limit,
-        tally=Tally(rng),
-        nbytes=sum(wanted.nbytes for wanted in arrays.values()),
-        most=available_bytes() // schema.nbytes,
-    )
-
-
-def ring_of(
-    schema: Schema, rows: int, steps: int, memory: Memory, access: Access, notices: Notices, fresh: bool | None = None
-) -> Ring:
-    """The ring that this process writes to: lanes of `rows` rows that keep `steps` steps."""
-    arrays = Section(memory, "ring/", fresh)
-    ring = Ring(schema, access.window, rows, steps, arrays, access.keeps, notices.note, access.busy)
-    ring.kernel.watched = ALL
-    return ring

@@ -15,9 +15,35 @@ from ..samplers import Report
 
 if TYPE_CHECKING:
     from .._flow.limiter import LimiterStats
-    from ..checkpoints.autosave import AutosaveStats
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+class AutosaveStats(Frozen, kw_only=True):
+    """What an autosave did so far.
+
+    Attributes:
+        path: The directory.
+        number: The number of the last complete save.
+        saves: Saves that came to their end.
+        age: Seconds since the instant that the last complete save holds; what came later is lost with the process. 0
+            where nothing has changed since.
+        seconds: How long the last save took.
+        stopped: Seconds for which calls of the buffer had to wait, in all saves together.
+        bytes_written: By all saves together.
+        errors: Saves that failed. Each was tried again.
+        error: Why the last save failed; empty if it did not.
+    """
+
+    path: str
+    number: int
+    saves: int
+    age: float
+    seconds: float
+    stopped: float
+    bytes_written: int
+    errors: int
+    error: str
 
 
 class Stats(Frozen, kw_only=True):

@@ -13,8 +13,6 @@ from .._base.types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 
 if TYPE_CHECKING:
     from typing import NamedTuple as Record
-
-    from .kernel_types import GatherKernel
 else:
     from .._base.frozen import Record
 
@@ -73,7 +71,7 @@ class Stacked(Record):
     """A column of which observations show several rows.
 
     Attributes:
-        gather: Copies its rows, at the anchors (pick 0) and at the successors (pick 1).
+        gather: What the back end made to copy its rows, at the anchors (pick 0) and at the successors (pick 1).
         obs: The keys that lead to the observation in a batch.
         next_obs: Those that lead to its successor.
         frames: Rows that an observation shows.
@@ -81,7 +79,7 @@ class Stacked(Record):
         behind: Whether the frames are an observation's last axis.
     """
 
-    gather: GatherKernel
+    gather: object
     obs: tuple[str, ...]
     next_obs: tuple[str, ...]
     frames: int

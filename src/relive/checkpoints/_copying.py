@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from .._base.arrays import ArraySpec, Memory
 from .._base.frozen import Frozen
 from .._base.types import Array, Int64
 from .._buffer.choices import Choices
-from .._buffer.core import Core, opened
+from .._buffer.core import Core
+from .._buffer.wiring import alone
 from .._ring import kernels
 from .._ring.ring import Ring
 from ..schema import Column
@@ -24,8 +25,15 @@ from ._saving import Saver
 from ._snapshot import Facts, Snapshot, restore
 from ._steps import rows_in
 
-if TYPE_CHECKING:
-    from ..buffer import ReplayBuffer
+B = TypeVar("B", covariant=True)
+
+
+class BufferClass(Protocol[B]):
+    """The class of a buffer: `ReplayBuffer`, or one that inherits from it."""
+
+    def _of(self, core: Core) -> B:
+        """Make a buffer of its parts."""
+        ...
 
 
 class Copy(Frozen):
@@ -72,8 +80,8 @@ def copied(core: Core) -> Copy:
     return Copy(core.choices, core.tally.identity, known, facts, snapshot.arrays(), columns)
 
 
-def rebuilt(kind: type[ReplayBuffer], copy: Copy) -> ReplayBuffer:
-    """A buffer of class `kind` that goes on like the one that was copied."""
+def rebuilt(kind: BufferClass[B], copy: Copy) -> B:
+    """Build a buffer of class `kind` that resumes where the copied one was."""
     arrays, choices = copy.arrays, copy.choices
     lanes = lanes_of(arrays, choices.rows)
 
@@ -85,7 +93,7 @@ def rebuilt(kind: type[ReplayBuffer], copy: Copy) -> ReplayBuffer:
             fill_limiter(memory, arrays[LIMITER], lanes.steps)
         return False
 
-    core = opened(choices, Ram(), copy.facts.rng, fill)
+    core = alone(choices, Ram(), copy.facts.rng, fill)
     for number, (column, values) in enumerate(zip(core.schema.columns, copy.columns, strict=True)):
         units, rows, block = _units(core.ring, number, column, lanes.first, lanes.head)
         kernels.active().set_ranges([rows], core.ring.lanes, block, units, [values])

@@ -9,6 +9,7 @@ import numpy as np
 from .._base.arrays import ArraySpec, Memory
 from .._base.capabilities import completed
 from .._base.types import Array, Int64
+from .._buffer.saved_as import built
 from .._disk.json_files import damaged
 from .._flow.limit import BEFORE, BEGUN, NAME, SPEC
 from .._ring import kernels
@@ -18,7 +19,6 @@ from ..errors import StorageError, message
 from ..samplers import Carried, Sampler
 from ._lanes import Lanes
 from ._reading import OpenSave
-from ._saved_as import built
 
 
 def check_fresh(memory: Memory) -> None:

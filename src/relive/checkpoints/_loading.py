@@ -6,13 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .._base import check
 from .._base.arrays import ArraySpec, Memory
-from .._base.forks import importing
 from .._base.generators import generator
 from .._base.integers import distinct, integers
 from .._base.priorities import valid
@@ -20,16 +19,17 @@ from .._base.types import Int64
 from .._base.warned import warn
 from .._buffer.arguments import choice
 from .._buffer.choices import Choices
-from .._buffer.core import Core, opened
+from .._buffer.core import Core
+from .._buffer.saved_as import built, not_given
 from .._disk.files import Folder
 from .._disk.json_files import damaged
 from .._flow.limiter import RateLimiter
 from .._ring import kernels
 from .._ring.lanes import BOUNDARIES, HEAD, rows_of
 from .._ring.plans import State
-from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 from ..items import Item, Transitions
+from ..processes.opening import opened
 from ..samplers import Sampler, Uniform
 from ..storage import Ram, Storage
 from . import _manifest
@@ -37,100 +37,26 @@ from ._filling import carried_by, check_fresh, fill_limiter, fill_ring, fill_sam
 from ._lanes import MOST
 from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS, LIMITER
 from ._reading import OpenSave
-from ._saved_as import built, not_given
 from ._saving import Saver
 from ._snapshot import Facts, restore
-
-if TYPE_CHECKING:
-    import torch
-
-    from ..device import DeviceBuffer
 
 Path: TypeAlias = "str | os.PathLike[str]"
 _LIKE = {"item": Transitions(), "sampler": Uniform()}
 
 
-@overload
-def load(
+def loaded(
     path: Path | Sequence[Path],
-    *,
-    number: int | None = ...,
-    lanes: Sequence[int] | Sequence[Sequence[int]] | None = ...,
-    capacity: int | None = ...,
-    boundaries: float | None = ...,
-    item: Item | None = ...,
-    sampler: Sampler | None = ...,
-    storage: Storage | None = ...,
-    limiter: RateLimiter | None = ...,
-    seed: int | np.random.Generator | None = ...,
-    device: None = ...,
-) -> ReplayBuffer: ...
-@overload
-def load(
-    path: Path | Sequence[Path],
-    *,
-    number: int | None = ...,
-    lanes: Sequence[int] | Sequence[Sequence[int]] | None = ...,
-    capacity: int | None = ...,
-    boundaries: float | None = ...,
-    item: Item | None = ...,
-    sampler: Sampler | None = ...,
-    seed: int | np.random.Generator | None = ...,
-    device: torch.device | str,
-) -> DeviceBuffer: ...
-def load(
-    path: Path | Sequence[Path],
-    *,
-    number: int | None = None,
-    lanes: Sequence[int] | Sequence[Sequence[int]] | None = None,
-    capacity: int | None = None,
-    boundaries: float | None = None,
-    item: Item | None = None,
-    sampler: Sampler | None = None,
-    storage: Storage | None = None,
-    limiter: RateLimiter | None = None,
-    seed: int | np.random.Generator | None = None,
-    device: torch.device | str | None = None,
-) -> ReplayBuffer | DeviceBuffer:
-    """Build the buffer that `ReplayBuffer.save` or `DeviceBuffer.save` saved.
-
-    With `path` alone it goes on exactly as the one that was saved would have: ids, batches, weights and statistics, to
-    the bit. The other arguments load the same steps under other choices: ids stay, and so do priorities, where both
-    samplers have them. The clock of an `Anneal` goes on under another storage, limiter or seed; it begins anew under
-    other lanes, another capacity, sampler or item, unless that one needs the same rows as the saved one.
-
-    Args:
-        path: The directory; or several, whose lanes become those of one buffer, one directory after the other.
-        number: A save that `keep=` kept; None: the newest.
-        lanes: The lanes to load, in this order; with several directories a list for each. Lane k of the result is the
-            k-th of them, and its ids follow from that: `row * num_envs + lane`. None: all.
-        capacity: Steps that are kept, over all lanes. A smaller one keeps the newest steps of each lane; a larger one
-            brings nothing back that was overwritten.
-        boundaries: Share of rows reserved for final observations, as in `ReplayBuffer`; None: as it was saved.
-        item: What a draw expands to; None: as it was saved.
-        sampler: Which items are drawn. One with other settings gets the raw priorities, the largest of them included,
-            as they are; where the saved one had no priorities, they are `initial`.
-        storage: Where the bytes live.
-        limiter: A `RateLimiter`; None: the saved one. Another one than that, or one of chosen lanes, starts as if
-            `min_size` steps had just been added and nothing been drawn.
-        seed: A new generator; None: the saved one goes on, or a fresh one if lanes are chosen.
-        device: A device of PyTorch's: build a `DeviceBuffer` there, whichever of both was saved.
-
-    Raises:
-        StorageError: No complete save is there, or it cannot be read.
-        CorruptionError: The save is damaged. The message names the file and the offset, and, if it is the newest, the
-            last sound one.
-        ArgumentError: A choice that does not fit the steps, or one that has to be given, because no class is
-            `relive.saved_as` its name.
-
-    >>> import numpy as np, relive, tempfile
-    >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, seed=0)
-    >>> ids = buffer.add(obs=np.zeros(3), action=0.5, reward=1, next_obs=np.ones(3), terminated=False, truncated=False)
-    >>> path = tempfile.mkdtemp()
-    >>> saved = buffer.save(path)
-    >>> relive.load(path).sample(2).reward.tolist()
-    [1.0, 1.0]
-    """
+    number: int | None,
+    lanes: Sequence[int] | Sequence[Sequence[int]] | None,
+    capacity: int | None,
+    boundaries: float | None,
+    item: Item | None,
+    sampler: Sampler | None,
+    storage: Storage | None,
+    limiter: RateLimiter | None,
+    seed: int | np.random.Generator | None,
+) -> Core:
+    """Build the core of a buffer from saves; the arguments are those of `relive.load`."""
     several = not isinstance(path, str | os.PathLike)
     paths: list[Any] = [*path] if isinstance(path, Sequence) and several else [path]
     if not paths:
@@ -142,21 +68,12 @@ def load(
         try:
             saves = [open_files.enter_context(_opened(folder, number)) for folder in folders]
             chosen = _chosen(lanes, saves, several)
-            if device is not None and storage is not None:
-                raise ArgumentError(message("`device` or `storage`", "both", "load(device)"))
             found = Loading(saves, chosen, capacity, boundaries, item, sampler, storage, limiter)
-            loaded = found.buffer(seed, alone=lanes is None and len(saves) == 1)
+            return found.core(seed, alone=lanes is None and len(saves) == 1)
         except CorruptionError as error:
             if number is not None or several:
                 raise
             raise _with_remedy(error, folders[0]) from None
-    if device is None:
-        return loaded
-    with importing:
-        from ..device import DeviceBuffer
-    made = DeviceBuffer.of(loaded, device=device)
-    made._tally = loaded._core.tally  # it goes on with these saves
-    return made
 
 
 def _opened(folder: Folder, number: int | None) -> OpenSave:
@@ -254,8 +171,8 @@ class Loading:
                 raise ArgumentError(message("ids below 2**62", "larger ones", save.at, "load fewer lanes"))
         self.window = self.item.window(self.schema)
 
-    def buffer(self, seed: int | np.random.Generator | None, *, alone: bool) -> ReplayBuffer:
-        """The buffer. `alone`: it has all lanes of one save, with which later saves go on."""
+    def core(self, seed: int | np.random.Generator | None, *, alone: bool) -> Core:
+        """Build the core. `alone`: it has all lanes of one save, which later saves continue."""
         first = self._saves[0]
         lanes, limiter = self.num_envs, self.limiter
         choices = Choices.checked(
@@ -280,7 +197,7 @@ class Loading:
         if alone:
             core.tally.identity = first.manifest.identity
             core.tally.saver = Saver(first.manifest.identity, first.basis, first.later())
-        return ReplayBuffer._of(core)
+        return core
 
     def _fill_exactly(self, spec: Mapping[str, ArraySpec], memory: Memory) -> bool:
         """Fill arrays as the buffer left them that was saved."""

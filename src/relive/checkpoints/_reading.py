@@ -10,6 +10,7 @@ import numpy as np
 from .._base.generators import generator_of
 from .._base.priorities import valid
 from .._base.types import Array, Bool, Int64
+from .._buffer.schemas import schema_of
 from .._disk.blocks import Entries, entries
 from .._disk.files import Folder
 from .._disk.json_files import damaged
@@ -24,7 +25,6 @@ from ._lanes import Lanes, lanes_of
 from ._manifest import File, Manifest
 from ._names import COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, VALUES, WHOLE, name_of
 from ._saving import Basis, Part
-from ._schemas import schema_of
 from ._steps import RANGES, batches, clipped, in_units, ranges_of, rows_in
 
 _PIECE = 2 << 20  # bytes that are read at once: they are still in the processor's cache when they are copied

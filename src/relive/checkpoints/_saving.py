@@ -16,7 +16,10 @@ import numpy as np
 from .._base import check, forks
 from .._base.frozen import Frozen
 from .._base.types import Int64
-from .._buffer.core import Core, Tally
+from .._buffer.core import Core
+from .._buffer.saved_as import described
+from .._buffer.schemas import fields_of
+from .._buffer.tally import Tally
 from .._disk.files import TEMPORARY, Folder
 from .._disk.kinds import SAVES, check_kind
 from .._disk.tensor_writer import TensorWriter, portions_of
@@ -27,8 +30,6 @@ from . import _manifest
 from ._checking import Checks
 from ._copy_on_overwrite import CopyOnOverwrite
 from ._manifest import MOST_FILES, File, Manifest
-from ._saved_as import described
-from ._schemas import fields_of
 from ._snapshot import Snapshot
 from ._steps import clipped, ranges_of, rows_in, steps_writer
 
@@ -259,8 +260,10 @@ def save(core: Core, path: str | os.PathLike[str], keep: int, wait: bool, verify
 
 def saver_of(tally: Tally) -> Saver:
     """Return the saver of a buffer; make it where there is none."""
-    tally.saver = tally.saver or Saver(tally.identity)
-    return tally.saver
+    saver = tally.saver
+    if not isinstance(saver, Saver):
+        tally.saver = saver = Saver(tally.identity)
+    return saver
 
 
 def manifests_of(folder: Folder, identity: str) -> list[Manifest]:

@@ -11,7 +11,8 @@ import weakref
 from typing import TYPE_CHECKING, Protocol
 
 from .._base import check, forks
-from .._base.frozen import Frozen
+from .._buffer.stats import AutosaveStats
+from .._buffer.tally import AutosaveOfBuffer
 from .._flow.call_lock import before_the_end
 from .._ring import kernels
 from ..errors import ReliveError, event, message
@@ -49,33 +50,6 @@ class Saveable(Protocol):
     def _inside(self) -> bool:
         """Tell if this thread is inside a call, so that no save can be waited for."""
         ...
-
-
-class AutosaveStats(Frozen, kw_only=True):
-    """What an autosave did so far.
-
-    Attributes:
-        path: The directory.
-        number: The number of the last complete save.
-        saves: Saves that came to their end.
-        age: Seconds since the instant that the last complete save holds; what came later is lost with the process. 0
-            where nothing has changed since.
-        seconds: How long the last save took.
-        stopped: Seconds for which calls of the buffer had to wait, in all saves together.
-        bytes_written: By all saves together.
-        errors: Saves that failed. Each was tried again.
-        error: Why the last save failed; empty if it did not.
-    """
-
-    path: str
-    number: int
-    saves: int
-    age: float
-    seconds: float
-    stopped: float
-    bytes_written: int
-    errors: int
-    error: str
 
 
 class Autosave:
@@ -257,9 +231,14 @@ class Autosave:
 
 
 def begun(
-    buffer: object, source: Saveable, before: Autosave | None, path: str | os.PathLike[str], every: float, keep: int
+    buffer: object,
+    source: Saveable,
+    before: AutosaveOfBuffer | None,
+    path: str | os.PathLike[str],
+    every: float,
+    keep: int,
 ) -> Autosave:
-    """The autosave of a buffer, beside none.
+    """Start the autosave of a buffer that has none.
 
     Args:
         buffer: The caller's object, whose collection ends the autosave.

@@ -15,6 +15,7 @@ import numpy as np
 from .._base.capabilities import completed
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
+from .._buffer.saved_as import built, text_of
 from .._disk import checking
 from .._disk.checking import Check, Progress
 from .._disk.files import TEMPORARY, Folder
@@ -32,7 +33,6 @@ from ._lanes import Lanes
 from ._manifest import File
 from ._names import LIMITER, name_of
 from ._reading import OpenSave, unread
-from ._saved_as import built, text_of
 from ._steps import since
 
 S = TypeVar("S")

@@ -8,6 +8,8 @@ from contextlib import closing
 import numpy as np
 
 from .._base.frozen import Frozen
+from .._buffer.saved_as import built, not_given
+from .._buffer.undrawn import Undrawn
 from .._disk.files import Folder, empty_folder
 from .._disk.json_files import damaged
 from ..errors import StorageError, event
@@ -18,8 +20,7 @@ from . import _manifest
 from ._loading import Loading
 from ._mending import Mended
 from ._reading import OpenSave
-from ._saved_as import built, not_given
-from ._undrawn import Undrawn
+from ._saving import save as save_core
 
 
 class Salvage(Frozen):
@@ -84,9 +85,9 @@ def salvage(
             with save:
                 lanes = [np.arange(len(save.lanes))]
                 choices = item or _saved_item(save), sampler or _saved_sampler(save, skipped)
-                buffer = Loading([save], lanes, None, None, *choices, Ram()).buffer(None, alone=True)
-                buffer._core.tally.renew()
-                buffer.save(target)
+                core = Loading([save], lanes, None, None, *choices, Ram()).core(None, alone=True)
+                core.tally.renew()
+                save_core(core, target, keep=1, wait=True, verify=False)
                 stored, lost = (tuple(each.tolist()) for each in (save.stored, save.lost))
                 return Salvage(number, stored, lost, (*skipped, *save.problems))
         raise StorageError(event("No save can be used", folder.path, skipped[0] if skipped else "none is complete"))

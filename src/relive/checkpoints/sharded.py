@@ -15,6 +15,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from .._base.frozen import Frozen
+from .._buffer.saved_as import built, text_of
+from .._buffer.schemas import schema_of
 from .._disk import json_files
 from .._disk.checking import Check, Progress, is_damage
 from .._disk.files import Folder, empty_folder
@@ -25,8 +27,6 @@ from ..errors import CorruptionError, StorageError, event, message
 from ..schema import Schema
 from . import _manifest, inspection
 from ._reading import OpenSave
-from ._saved_as import built, text_of
-from ._schemas import schema_of
 from .salvage import Salvage
 from .salvage import salvage as salvage_save
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 import warnings
@@ -103,10 +102,13 @@ def _run(arguments: list[str]) -> int:
 
 def _lab(arguments: list[str]) -> int:
     """Run a command of `relive-lab`, or say how to get it."""
-    if importlib.util.find_spec("relive_lab") is None:
+    from importlib.metadata import entry_points
+
+    found = list(entry_points(group="relive.commands", name=arguments[0]))
+    if not found:
         at = f"relive {arguments[0]}"
         raise MissingExtra(message("the package `relive-lab`", "none", at, "pip install relive-lab"))
-    status: int = importlib.import_module("relive_lab.cli").main(arguments)
+    status: int = found[0].load()(arguments)
     return status
 
 

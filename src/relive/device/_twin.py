@@ -13,7 +13,8 @@ from torch import Tensor
 from .._base.types import Array, Int64
 from .._buffer.access import Alone
 from .._buffer.choices import Choices
-from .._buffer.core import Tally, assemble
+from .._buffer.tally import Tally
+from .._buffer.wiring import assemble
 from .._ring.lanes import HEAD, OLDEST, READY, first_rows, ranges
 from .._ring.ring import TOUCHED, given_if
 from ..buffer import ReplayBuffer

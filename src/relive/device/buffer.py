@@ -20,7 +20,7 @@ from .._base.nests import nested
 from .._base.priorities import no_priorities
 from .._buffer.arguments import readable, too_many
 from .._buffer.choices import Choices
-from .._buffer.core import Tally
+from .._buffer.tally import Tally
 from .._flow.call_lock import CallLock
 from .._ring import kernels as kernels_of
 from .._ring.lanes import BOUNDARIES, DRAWABLE, STORED

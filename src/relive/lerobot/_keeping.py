@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from .._base import check
+from .._opening import load
 from ..buffer import ReplayBuffer
-from ..checkpoints._loading import load
 from ..checkpoints.inspection import is_saved
 
 

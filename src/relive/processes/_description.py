@@ -14,14 +14,14 @@ from .._base.arrays import ArraySpec
 from .._base.frozen import Frozen
 from .._base.types import Bytes
 from .._buffer.choices import Choices
+from .._buffer.saved_as import built, described
+from .._buffer.schemas import fields_of, schema_of
 from .._flow.limit import NAME as LIMITER
 from .._flow.limit import SPEC as LIMITER_SPEC
 from .._flow.limiter import RateLimiter
 from .._ring.lanes import sizes_in
 from .._ring.plans import Window
 from .._ring.ring import GIVEN, TOUCHED, Ring
-from ..checkpoints._saved_as import built, described
-from ..checkpoints._schemas import fields_of, schema_of
 from ..errors import StorageError, message
 from ..items import Item
 from ..samplers import Sampler

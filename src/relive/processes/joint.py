@@ -13,9 +13,9 @@ from .._base.forks import importing
 from .._base.generators import generator_of, state_of
 from .._base.nests import zipped
 from .._base.types import Array, Bool, Float32, Int64
-from .._buffer.access import Choose, Drawn
 from .._buffer.choices import Choices
-from .._buffer.core import Core, Fill, assemble
+from .._buffer.core import Choose, Core, Drawn
+from .._buffer.wiring import Fill, assemble
 from .._ring.lanes import CUTS, GONE, HEAD
 from .._ring.plans import Window
 from .._ring.ring import Ring

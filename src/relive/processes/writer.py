@@ -14,8 +14,8 @@ from .._base.integers import lanes_of
 from .._base.system import require_linux
 from .._base.types import Int64
 from .._buffer.adding import Adding
-from .._buffer.core import ring_of
 from .._buffer.notices import Notices
+from .._buffer.wiring import ring_of
 from .._flow.call_lock import CallLock
 from .._flow.limit import Limit
 from .._ring.lanes import STEPS

@@ -18,9 +18,9 @@ import numpy as np
 from .._base.types import Int64
 from .._buffer import stored
 from .._disk.files import Folder
+from .._opening import load
 from ..buffer import ReplayBuffer
 from ..checkpoints import _manifest
-from ..checkpoints._loading import load
 from ..checkpoints._saving import Saved, manifests_of
 from ..checkpoints.sharded import MANIFEST, directory, facts_name, newest, read_json, saves_in, write_json
 from ..errors import CorruptionError, ReliveError, StorageError, event, message

@@ -10,9 +10,9 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._base.generators import generator_of, state_of
+from .._buffer.saved_as import built, described, not_given
+from .._buffer.schemas import fields_of, schema_of
 from .._ring.lanes import rows_of, sizes_in
-from ..checkpoints._saved_as import built, described, not_given
-from ..checkpoints._schemas import fields_of, schema_of
 from ..checkpoints.sharded import FORMATS, MANIFEST, count_in, read_json
 from ..errors import CorruptionError, StorageError, event, message
 from ._drawing import Drawer

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from .._opening import load
 from .._ring import kernels
 from .._ring.lanes import BOUNDARIES, rows_of
 from ..batch import Batch
 from ..buffer import ReplayBuffer
-from ..checkpoints._loading import load
 from ..errors import ArgumentError, NotEnoughData, SchemaError
 from ..items import Transitions
 from ..samplers import Sampler

@@ -12,10 +12,10 @@ import numpy as np
 
 from .. import items, samplers, storage
 from .._base.frozen import Frozen
-from .._buffer.arguments import METHODS
 from .._flow.limiter import RateLimiter, as_it_waited
 from ..errors import ArgumentError, ReliveError, message
-from ._undrawn import Undrawn
+from .arguments import METHODS
+from .undrawn import Undrawn
 
 C = TypeVar("C", bound=type)
 
