@@ -9,7 +9,7 @@ from .._base.memory import Arena
 from .._base.types import Int64
 from .._ring.lanes import HEAD, HELD, OLDEST, READY, STEP, anchors_in, first_rows, ranges
 from .._ring.plans import State
-from .._ring.recount import Stored, oldest_in, ready_in
+from .._ring.recount import StoredMarks, oldest_in, ready_in
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..items import Item
@@ -84,10 +84,10 @@ class Reader:
         counters[:] = self._ring.kernel.snapshot()
         now = counters[lanes]
         first, head = first_rows(now, self._own.rows), now[:, HEAD]
-        low = Stored.read(marks, lanes, first, np.minimum(first + window.lookback, head))
+        low = StoredMarks.read(marks, lanes, first, np.minimum(first + window.lookback, head))
         ready = head
         if window.span:
-            high = Stored.read(marks, lanes, np.maximum(first, head - self._tail), head)
+            high = StoredMarks.read(marks, lanes, np.maximum(first, head - self._tail), head)
             ready = ready_in(high, (head > 0) & (now[:, HELD] == head), window)
         counters[lanes, OLDEST] = oldest = oldest_in(low, window.lookback)
         counters[lanes, READY] = np.maximum(ready, oldest)

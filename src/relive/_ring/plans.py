@@ -276,14 +276,14 @@ class Sequenced(Record):
     copies: list[Array]
 
 
-class Drawn(Record):
+class DrawnLeaves(Record):
     """Leaves of a tree and their values."""
 
     leaves: Int64
     values: Float64
 
 
-class Sampled(Record):
+class SampledLeaves(Record):
     """Leaves of a tree, their values, and the importance-sampling weights of what they stand for."""
 
     leaves: Int64

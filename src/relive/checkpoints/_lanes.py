@@ -27,7 +27,7 @@ from .._ring.lanes import (
 )
 from .._ring.plans import Window
 from .._ring.recount import (
-    Stored,
+    StoredMarks,
     first_kept,
     oldest_in,
     ready_in,
@@ -52,7 +52,7 @@ class Lanes(Frozen):
     """
 
     counters: Int64
-    stored: Stored
+    stored: StoredMarks
     given: Float64 | None
     slots: Mapping[str, Array]
 
@@ -111,8 +111,8 @@ class Lanes(Frozen):
         stored = self.stored
         first = np.maximum(first_kept(stored, steps), self.head - rows)
         _, at = ranges(stored.at(first)[chosen], stored.end[chosen])
-        counters, stored = self.counters[chosen], Stored.of(self.marks[at], first[chosen], self.head[chosen])
-        stored = Stored.of(with_starts(stored, counters[:, STEPS], window.starts), stored.first, stored.head)
+        counters, stored = self.counters[chosen], StoredMarks.of(self.marks[at], first[chosen], self.head[chosen])
+        stored = StoredMarks.of(with_starts(stored, counters[:, STEPS], window.starts), stored.first, stored.head)
         given = None if self.given is None else self.given[at]
         return Lanes(counters, stored, given, {}).counted(window, lanes, rows)
 
@@ -149,4 +149,4 @@ def lanes_of(arrays: Mapping[str, Array], rows: int) -> Lanes:
     given = arrays.get(names.GIVEN)
     if given is not None and not (given.dtype == np.float64 and ((given <= 0) & (given > -np.inf)).all()):
         raise ValueError("invalid priorities")
-    return Lanes(counters, Stored.of(marks, first, head), given, slots)
+    return Lanes(counters, StoredMarks.of(marks, first, head), given, slots)

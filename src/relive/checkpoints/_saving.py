@@ -118,7 +118,7 @@ class Saved:
         return f"Saved({self.path!r}, number={self.number}, {sizes})"
 
 
-class Part(Frozen):
+class StepsFile(Frozen):
     """A file of steps, and the ranges of rows in it, int64 `[n, 3]`."""
 
     file: File
@@ -136,7 +136,7 @@ class Basis(Frozen):
 
     token: str
     head: Int64
-    parts: tuple[Part, ...]
+    parts: tuple[StepsFile, ...]
 
 
 class Saver:
@@ -342,7 +342,7 @@ class _Task:
         parts, written = list(self._kept), 0
         if len(self._new):
             writer = steps_writer(self._core.schema, self._guard, self._new)
-            parts.append(Part(_written(folder, _manifest.steps_name(number), number, writer), self._new))
+            parts.append(StepsFile(_written(folder, _manifest.steps_name(number), number, writer), self._new))
             written += writer.nbytes
         self._guard.close()
         arrays = self._snapshot.arrays()
@@ -433,7 +433,7 @@ def _written(folder: Folder, name: str, number: int, writer: TensorWriter) -> Fi
     return File(number, writer.nbytes, writer.checksum)
 
 
-def _planned(snapshot: Snapshot, basis: Basis | None) -> tuple[list[Part], Int64]:
+def _planned(snapshot: Snapshot, basis: Basis | None) -> tuple[list[StepsFile], Int64]:
     """The files of the last save that go on being used, and the rows that have to be written.
 
     A file of which less than half is still stored is not used any more, and neither are the smallest where there are

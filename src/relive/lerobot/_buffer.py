@@ -21,9 +21,9 @@ from .._flow.prefetch import Prefetched
 from ..batch import Batch
 from ..errors import ArgumentError, NotEnoughData, ReliveWarning, StaleId, event, message
 from ._batches import BatchTransition, random_shift
-from ._columns import Column, Columns
+from ._columns import StoredColumn, StoredColumns
 from ._keeping import Keeping
-from ._layout import Inexact, Layout, State, Step, Value
+from ._layout import Inexact, Layout, State, AddedStep, Value
 
 if TYPE_CHECKING:
     from ._datasets import Dataset
@@ -163,14 +163,14 @@ class ReplayBuffer:
         Raises:
             SchemaError: A key is missing, or new, or a shape is not that of the first step. Nothing has changed.
         """
-        step = Step(state, action, reward, next_state, done, truncated, complementary_info)
+        step = AddedStep(state, action, reward, next_state, done, truncated, complementary_info)
         layout = self._layout or Layout.of(state, action, complementary_info, self._images)
         try:
             self._put(layout, step)
         except Inexact:
             self._put(self._widened(layout), step)
 
-    def _put(self, layout: Layout, step: Step) -> None:
+    def _put(self, layout: Layout, step: AddedStep) -> None:
         if self._drops:
             self._say(layout.unknown(step.complementary_info))
         arguments = layout.arguments(step, self._drops)
@@ -402,16 +402,16 @@ class ReplayBuffer:
             raise StaleId(message("places of stored steps", f"{places.tolist()[:8]}", "ReplayBuffer"))
         return layout.batch(buffer.read(ids[number]), torch.device("cpu"))
 
-    def _column(self, pick: Callable[[BatchTransition], Tensor]) -> Column:
-        return Column(self.__len__, self._read, pick)
+    def _column(self, pick: Callable[[BatchTransition], Tensor]) -> StoredColumn:
+        return StoredColumn(self.__len__, self._read, pick)
 
-    def _columns(self, part: Literal["state", "next_state"]) -> Columns:
+    def _columns(self, part: Literal["state", "next_state"]) -> StoredColumns:
         keys = [] if self._layout is None else self._layout.keys
 
-        def column(key: str) -> Column:
+        def column(key: str) -> StoredColumn:
             return self._column(lambda batch: batch[part][key])
 
-        return Columns({key: column(key) for key in keys})
+        return StoredColumns({key: column(key) for key in keys})
 
     @one_at_a_time
     def close(self) -> None:
@@ -420,31 +420,31 @@ class ReplayBuffer:
             self.relive.close()
 
     @property
-    def states(self) -> Columns:
+    def states(self) -> StoredColumns:
         """Stored states by key, then by place, as read-only copies."""
         return self._columns("state")
 
     @property
-    def next_states(self) -> Columns:
+    def next_states(self) -> StoredColumns:
         """Stored next states, likewise."""
         return self._columns("next_state")
 
     @property
-    def actions(self) -> Column:
+    def actions(self) -> StoredColumn:
         """Stored actions by place, as read-only copies."""
         return self._column(lambda batch: batch["action"])
 
     @property
-    def rewards(self) -> Column:
+    def rewards(self) -> StoredColumn:
         """Stored rewards, likewise."""
         return self._column(lambda batch: batch["reward"])
 
     @property
-    def dones(self) -> Column:
+    def dones(self) -> StoredColumn:
         """Whether stored steps ended their episodes in a terminal state, likewise."""
         return self._column(lambda batch: batch["done"].bool())
 
     @property
-    def truncateds(self) -> Column:
+    def truncateds(self) -> StoredColumn:
         """Whether stored steps' episodes were ended from outside, likewise."""
         return self._column(lambda batch: batch["truncated"].bool())

@@ -29,7 +29,7 @@ class Inexact(Exception):
     """An image that is no multiple of 1/255, in a buffer that stores images as such."""
 
 
-class Step(NamedTuple):
+class AddedStep(NamedTuple):
     """The arguments of `ReplayBuffer.add`."""
 
     state: State
@@ -86,7 +86,7 @@ class Layout:
         schema = Schema(obs=obs, action=Field(tuple(action.squeeze(0).shape)), **extras)
         return cls(schema, rounded=images == "rounded")
 
-    def arguments(self, step: Step, drop: bool) -> dict[str, Any]:
+    def arguments(self, step: AddedStep, drop: bool) -> dict[str, Any]:
         """A step as the arguments of relive's `add`.
 
         Args:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._base.types import Array, Float64, Int64
-from .._schema.step_parser import Step
+from .._schema.step_parser import ParsedStep
 from ..schema import Column, Schema
 from ._wire import StepBlock
 
@@ -68,7 +68,7 @@ class Filling:
         """True if a lane has no room left."""
         return int(self.counts.max()) == self.steps
 
-    def put(self, step: Step, priority: Float64 | None, of: Int64 | slice, at: Int64 | None) -> None:
+    def put(self, step: ParsedStep, priority: Float64 | None, of: Int64 | slice, at: Int64 | None) -> None:
         """Add one step of some lanes; all of these have room.
 
         Args:

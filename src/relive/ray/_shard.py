@@ -13,7 +13,7 @@ import numpy as np
 from .._base.types import Array, Float64, Int64
 from .._buffer import drawing, stored
 from .._buffer.writing import Value, put
-from .._schema.step_parser import Step
+from .._schema.step_parser import ParsedStep
 from ..buffer import ReplayBuffer
 from ..checkpoints._saving import Saved
 from ..checkpoints.sharded import MANIFEST, write_json
@@ -212,7 +212,7 @@ class Shard:
         def of(array: Array) -> Array:
             return np.ascontiguousarray(array[:count, chosen].swapaxes(0, 1))
 
-        step = Step([*block.values], successors or None, block.terminated, block.truncated).mapped(of)
+        step = ParsedStep([*block.values], successors or None, block.terminated, block.truncated).mapped(of)
         self._core.writer.put(step, lanes, None if block.priority is None else of(block.priority))
 
     def counts(self, largest: float) -> tuple[ShardStatus, int, int]:

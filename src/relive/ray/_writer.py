@@ -14,7 +14,7 @@ from .._base import check
 from .._base.integers import lanes_of
 from .._base.priorities import raw_priorities
 from .._base.types import Float64, Int64
-from .._schema.step_parser import Step, StepParser
+from .._schema.step_parser import ParsedStep, StepParser
 from ..errors import ArgumentError, ReliveError, message
 from ._blocks import Filling
 from ._sending import STALL, BlockQueue, Sender
@@ -187,7 +187,7 @@ class Writer:
             raise ArgumentError(message(f"lanes of the writer, {self.env_ids}", f"`{wrong}`", "$.env_ids"))
         return np.asarray(found)
 
-    def _put(self, step: Step, raw: Float64 | None, which: Int64) -> None:
+    def _put(self, step: ParsedStep, raw: Float64 | None, which: Int64) -> None:
         kind, parts = (step.next_values is not None, raw is not None), self._parts(which)
         for queue, _, _ in parts:  # first, since this may wait, and be interrupted
             if queue.open.full or queue.open.kind not in (None, kind):

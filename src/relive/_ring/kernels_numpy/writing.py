@@ -38,7 +38,7 @@ from ..lanes import (
     anchors_in,
     first_rows,
 )
-from .rows import Rows
+from .rows import RingRows
 
 
 class Writing:
@@ -51,7 +51,7 @@ class Writing:
         journal: Undoes what was written if the call does not come to its end.
     """
 
-    def __init__(self, ring: Rows, clock: Int64, given: Float64 | None, journal: Journal) -> None:
+    def __init__(self, ring: RingRows, clock: Int64, given: Float64 | None, journal: Journal) -> None:
         self._ring, self._journal = ring, journal
         self._clock, self._given = clock, given
         self._marks, self._counters = ring.marks, ring.counters
