@@ -16,7 +16,7 @@ from .buffer import ReplayBuffer
 from .errors import ArgumentError, PriorityError, SchemaError, message
 
 if TYPE_CHECKING:
-    from ._buffer.prefetching import Ahead
+    from ._buffer.prefetching import DrawSource
     from ._flow.prefetch import Prefetched
     from ._flow.transform import Change
     from .device import DeviceBuffer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _DENOMINATORS = 10**6
 
 
-class Sampled(Protocol):
+class BatchSource(Protocol):
     """Anything that batches can be drawn from."""
 
     def sample(self, num_chunks: int, /) -> Batch:
@@ -78,9 +78,9 @@ class Mixture:
 
     def __init__(
         self,
-        replay: Sampled,
-        demonstrations: Sampled,
-        *others: Sampled,
+        replay: BatchSource,
+        demonstrations: BatchSource,
+        *others: BatchSource,
         share: float = 0.5,
         shares: Sequence[float] | None = None,
     ) -> None:
@@ -222,18 +222,18 @@ class Mixture:
         joined: Any = _joined(batches, self._single, ())
         return Batch(joined) if isinstance(batches[0], Batch) else joined  # a dict of tensors stays one
 
-    def _ahead(self, n: int) -> Ahead:
+    def _ahead(self, n: int) -> DrawSource:
         """Draw batches of `n` rows ahead."""
         with importing:
-            from ._buffer.prefetching import Ahead, ahead_of
+            from ._buffer.prefetching import DrawSource, ahead_of
             from ._flow.transform import Transform
 
-        def part(buffer: Any, size: int) -> Ahead:
+        def part(buffer: Any, size: int) -> DrawSource:
             if isinstance(buffer, ReplayBuffer) and buffer._own_sample() is None:
                 return ahead_of(buffer._core, size, None, Transform(None, ""))
             if isinstance(buffer, Mixture):
                 return buffer._ahead(size)
-            return Ahead(lambda stopped: buffer.sample(size), lambda: None, lambda: None)
+            return DrawSource(lambda stopped: buffer.sample(size), lambda: None, lambda: None)
 
         parts = [part(buffer, rows.stop - rows.start) for buffer, rows in self._parts(n)]
 
@@ -248,10 +248,10 @@ class Mixture:
             for each in parts:
                 each.dropped()
 
-        return Ahead(draw, handed_out, dropped)
+        return DrawSource(draw, handed_out, dropped)
 
 
-def generators(source: Sampled) -> list[object]:
+def generators(source: BatchSource) -> list[object]:
     """List the generators of a source's draws."""
     if isinstance(source, Mixture):
         return [rng for buffer in source.buffers for rng in generators(buffer)]

@@ -16,7 +16,7 @@ from relive.errors import ArgumentError
 torch: Any = needs("torch")
 
 from relive.doctor.pipelines._device import Device
-from relive.doctor.pipelines._fasttd3 import REPAIRS, FastTD3, Prioritized
+from relive.doctor.pipelines._fasttd3 import REPAIRS, FastTD3, PrioritizedFastTD3
 
 NEXT_OBS, WRAPS, RESETS = "wrong next_obs bootstrapped", "ring wraps in mid-episode", "reset in mid-episode"
 CHANGES, MASSES = "a draw changes what is stored", "draws by mass at 42 million rows"
@@ -67,7 +67,7 @@ def test_tensors_are_made_on_the_device() -> None:
 
 
 def test_nothing_is_wrong_with_a_repaired_stand_in() -> None:
-    for kind, tables in ((FastTD3, "ABD"), (Prioritized, "ABCD")):
+    for kind, tables in ((FastTD3, "ABD"), (PrioritizedFastTD3, "ABCD")):
         report = examine(lambda kind=kind: kind("cpu", REPAIRS))
         assert report.right, report.findings
         assert {check.table for check in report.checks} == set(tables)
@@ -78,7 +78,7 @@ def test_nothing_is_wrong_with_a_repaired_stand_in() -> None:
 @pytest.mark.parametrize("mistake", REPAIRS)
 def test_each_mistake_is_found_by_itself_with_its_remedy(mistake: str) -> None:
     several, one = FOUND[mistake]
-    kind = FastTD3 if several else Prioritized
+    kind = FastTD3 if several else PrioritizedFastTD3
     report = examine(lambda: kind("cpu", {*REPAIRS} - {mistake}), n_steps=(1, 3) if several else 1)
     assert (found(report, 3), found(report, 1)) == (several, one)
     for finding in report.findings:
@@ -205,7 +205,7 @@ def test_lanes_and_positions_outside_their_limits_are_refused() -> None:
     with pytest.raises(ArgumentError, match=r"Expected 1 to 1000 environments, got `0` - at `Columns.lanes`"):
         examine(pipeline)
 
-    class Few(Prioritized):
+    class Few(PrioritizedFastTD3):
         def choose(self, masses: Any, n: int) -> Any:
             return super().choose(masses, n)[1:]
 

@@ -32,13 +32,13 @@ def outrun(monkeypatch: pytest.MonkeyPatch, sampler: Any, tries: int, **choices:
     given = {"priority": np.tile([1.0, 3.0], (LANES, STEPS))} if sampler.prioritizes else {}
     rows, flags = np.tile(steps, (LANES, 1)), np.zeros((LANES, 2 * STEPS), bool)
     buffer.extend(obs=rows, next_obs=rows + 1, action=rows, reward=rows, terminated=flags, truncated=flags, **given)
-    overtaken, calls = joint.Joint.overtaken, []
+    overtaken, calls = joint.JointAccess.overtaken, []
 
     def always_at_first(self: Any, ids: np.ndarray) -> Any:
         calls.append(len(ids))
         return np.ones(len(ids), bool) if len(calls) <= tries else overtaken(self, ids)
 
-    monkeypatch.setattr(joint.Joint, "overtaken", always_at_first)
+    monkeypatch.setattr(joint.JointAccess, "overtaken", always_at_first)
     return buffer
 
 
@@ -97,7 +97,7 @@ def test_items_that_were_copied_in_time_stay(monkeypatch: pytest.MonkeyPatch, sc
     """Of short lanes some items are overtaken at each try: those alone are drawn again, so the draw ends."""
     rng, sampler = np.random.default_rng(7), relive.Prioritized(alpha=0.5, beta=0.5, weights=scale)
     with outrun(monkeypatch, sampler, 3) as buffer:
-        all_at_first, calls = joint.Joint.overtaken, []
+        all_at_first, calls = joint.JointAccess.overtaken, []
 
         def some(self: Any, ids: np.ndarray) -> Any:
             calls.append(len(ids))
@@ -105,7 +105,7 @@ def test_items_that_were_copied_in_time_stay(monkeypatch: pytest.MonkeyPatch, sc
             late = rng.random(len(ids)) < 0.3
             return bad if bad is not None and bad.all() else late if late.any() else bad
 
-        monkeypatch.setattr(joint.Joint, "overtaken", some)
+        monkeypatch.setattr(joint.JointAccess, "overtaken", some)
         monkeypatch.setattr(joint, "_ATTEMPTS", 60)
         batch, first = buffer.sample(40_000), 2 * STEPS - newest(buffer)
         assert calls[:5] == [40_000] * 5, "from the newest rows the whole batch"

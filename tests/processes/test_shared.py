@@ -21,7 +21,7 @@ from whole_rows import make, native, steps, torn
 import relive
 from relive.checkpoints._snapshot import Snapshot
 from relive.processes._description import CHOICES, BufferDescription
-from relive.processes.joint import Joint
+from relive.processes.joint import JointAccess
 from relive.storage import Shared
 from relive.storage._segment import Segment
 
@@ -119,7 +119,7 @@ def test_a_writer_waits_for_whoever_is_opening_the_buffer(wanted: list[int] | No
         opening = Segment.attach(storage.file, "")
         about = BufferDescription.decoded(opening.raw(CHOICES), "")
         opening.typed(about.ring_spec() | about.spec())
-        access = Joint(opening, about)
+        access = JointAccess(opening, about)
         assert access.busy == []
         opened = threading.Event()
         after = threading.Timer(0.5, lambda: (opened.set(), access.memory.close()))

@@ -17,7 +17,7 @@ from whole_rows import native
 import relive
 from relive._ring.lanes import HEAD
 from relive.errors import ReliveError
-from relive.processes.joint import Joint
+from relive.processes.joint import JointAccess
 
 pytestmark = [native, pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")]
 WIDTH, CALLS, MARGIN = 32, 10**9, 64
@@ -124,11 +124,11 @@ def test_steps_that_are_overwritten_in_mid_call(
     writer: Any, meanwhile: int, look: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind the first look they are dropped. Behind the last one, as many as the margin has do no harm; more raise."""
-    rows, shared, late = ROWS, Joint.shared, {look: meanwhile}
+    rows, shared, late = ROWS, JointAccess.shared, {look: meanwhile}
     with made(rows, 2) as buffer, writer(buffer, 1) as other:
         other.add(rows + 50)
 
-        def stopped_for_long(self: Joint, lanes: np.ndarray) -> np.ndarray:
+        def stopped_for_long(self: JointAccess, lanes: np.ndarray) -> np.ndarray:
             found = shared(self, lanes)
             late.update({number - 1: count for number, count in {**late}.items()})
             if count := late.pop(0, 0):
@@ -136,7 +136,7 @@ def test_steps_that_are_overwritten_in_mid_call(
                 other.add(count)
             return found
 
-        monkeypatch.setattr(Joint, "shared", stopped_for_long)
+        monkeypatch.setattr(JointAccess, "shared", stopped_for_long)
         batch = everything(buffer)
         if look == 2 and meanwhile > MARGIN:
             with pytest.raises(ReliveError, match=rf"overwritten by a writer \({meanwhile - MARGIN} of"):

@@ -22,7 +22,7 @@ import relive
 from relive._schema.step_parser import StepParser
 from relive.ray._blocks import Filling, followed, restored, stacks
 from relive.ray._planning import planned
-from relive.ray._queue import MOST, Queue
+from relive.ray._queue import MOST, BlockQueue
 
 
 @settings(max_examples=60 if LONG else 20)
@@ -53,7 +53,7 @@ def test_a_writer_never_repeats_reorders_or_invents_a_step(calls: list[str]) -> 
     plan = planned(SCHEMA, 4096, 1, 1, None, None, np.random.default_rng(0))
     lines, envs = Local(plan), Counting()
     lines.ledger.clear()
-    queue = Queue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock)
+    queue = BlockQueue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock)
     queue._steps = 2
     queue._open = queue._new()
     parser = StepParser(SCHEMA)
@@ -124,7 +124,7 @@ def lost_to_cuts(buffer: relive.ReplayBuffer, sent: int, times: list[int]) -> in
 def test_a_slow_shard_holds_a_writer_back_and_a_dead_one_does_not() -> None:
     plan = planned(SCHEMA, 4096, 1, 1, None, None, np.random.default_rng(0))
     lines, envs = Local(plan), Counting()
-    queue = Queue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock)
+    queue = BlockQueue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock)
     parser = StepParser(SCHEMA)
 
     def block() -> None:
@@ -204,7 +204,7 @@ def test_what_was_dropped_leaves_a_cut() -> None:
     """Without `next_obs` only a cut tells that the step before a gap is not followed by the one behind it."""
     shards, lines = made(shards=1, save_dir=None)
     envs, lanes = Counting(), np.arange(LANES)
-    queue = Queue(lines, 0, "w", SCHEMA, lanes, lines.clock)
+    queue = BlockQueue(lines, 0, "w", SCHEMA, lanes, lines.clock)
     parser = StepParser(SCHEMA)
 
     def steps(count: int) -> None:
@@ -254,7 +254,7 @@ def test_a_shard_that_returns_from_a_save_cuts_its_lanes(tmp_path: Path) -> None
 def test_a_block_whose_acknowledgement_was_lost_is_not_added_twice() -> None:
     shards, lines = made(shards=1)
     envs, lanes = Counting(), np.arange(LANES)
-    queue, parser = Queue(lines, 0, "w", SCHEMA, lanes, lines.clock), StepParser(SCHEMA)
+    queue, parser = BlockQueue(lines, 0, "w", SCHEMA, lanes, lines.clock), StepParser(SCHEMA)
     for executed in (0, 1, 3):
         for _ in range(3):
             queue.open.kind = (True, False)

@@ -16,7 +16,7 @@ import relive
 from relive.ray._drawing import Drawer
 from relive.ray._planning import planned
 from relive.ray._shard import Shard
-from relive.ray._wire import Plan, ShardUnavailable
+from relive.ray._wire import ShardPlan, ShardUnavailable
 from relive.ray.shards import Shards
 
 
@@ -62,7 +62,7 @@ class Local:
         calls: How many calls of each method there were.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ShardPlan) -> None:
         self.plan, self.ledger = plan, Ledger()
         self.objects: list[Shard | None] = [Shard(plan, i, self.ledger) for i in range(plan.shards)]
         self.held: set[int] = set()

@@ -9,7 +9,7 @@ import numpy as np
 from .._base.nests import nested
 from .._base.types import Array, Bool, Float64, Int64
 from .._buffer.arguments import raw_priorities
-from .._schema.step_parser import Step, StepParser
+from .._schema.step_parser import ParsedStep, StepParser
 from ..buffer import ReplayBuffer
 from ..schema import Column
 
@@ -78,7 +78,7 @@ class Held:
         self._first[dropped] = self._count[dropped] = 0
         return steps
 
-    def _put(self, step: Step, priority: Float64, lanes: Int64, taken: Bool) -> None:
+    def _put(self, step: ParsedStep, priority: Float64, lanes: Int64, taken: Bool) -> None:
         flags = [step.terminated, step.truncated, priority, self._anew[lanes]]
         values = [*step.values, *(step.next_values or ()), *flags]
         if not self._room:

@@ -16,7 +16,7 @@ from weakref import WeakSet
 _LOOK = 50e-6  # seconds from one look to the next at threads that copy outside of their lock
 
 
-class Part(Protocol):
+class Forked(Protocol):
     """An object that is notified in a forked child."""
 
     def _forked(self) -> None:
@@ -24,7 +24,7 @@ class Part(Protocol):
         ...
 
 
-class Lock(AbstractContextManager[Any], Protocol):
+class ForkLock(AbstractContextManager[Any], Protocol):
     """See `Lock` in `_ring/kernels_numpy/calls.py`."""
 
     def attempt(self) -> bool: ...
@@ -32,18 +32,18 @@ class Lock(AbstractContextManager[Any], Protocol):
     def forked(self) -> None: ...
 
 
-class CallLock(Protocol):
+class HeldOverForks(Protocol):
     """What no other thread is to be inside of when this process forks."""
 
     @property
-    def reentrant(self) -> Lock:
+    def reentrant(self) -> ForkLock:
         """Re-entrant."""
         ...
 
 
-_parts: WeakSet[Part] = WeakSet()
-_locks: WeakSet[CallLock] = WeakSet()
-_outer: WeakSet[CallLock] = WeakSet()
+_parts: WeakSet[Forked] = WeakSet()
+_locks: WeakSet[HeldOverForks] = WeakSet()
+_outer: WeakSet[HeldOverForks] = WeakSet()
 _list = RLock()  # over the three of them, whose elements other threads would change while they are listed
 _one = RLock()  # two threads that fork at the same time would wait for each other's locks
 _held = ExitStack()
@@ -52,19 +52,19 @@ importing = RLock()
 thread was importing. Inside it only the lists here are locked."""
 
 
-def tell(part: Part) -> None:
+def tell(part: Forked) -> None:
     """Call `part._forked()` in every child that is forked from now on."""
     with _list:
         _parts.add(part)
 
 
-def forget(part: Part) -> None:
+def forget(part: Forked) -> None:
     """Do so no more."""
     with _list:
         _parts.discard(part)
 
 
-def halt(lock: CallLock, *, outer: bool = False) -> None:
+def halt(lock: HeldOverForks, *, outer: bool = False) -> None:
     """Hold the lock `lock` over every fork from now on; `outer`: inside it other ones are taken."""
     with _list:
         (_outer if outer else _locks).add(lock)
@@ -75,7 +75,7 @@ def inside() -> bool:
     return any(lock._is_owned() for lock in (_list, _one, importing))  # type: ignore[attr-defined]
 
 
-def locks() -> list[CallLock]:
+def locks() -> list[HeldOverForks]:
     """All that are held over a fork, in the order in which threads take them."""
     with _list:
         return [*_outer, *_locks]

@@ -10,13 +10,13 @@ from .._ring.plans import Window
 from .._ring.ring import Ring
 from ..samplers import Index
 from ..schema import Schema
-from .core import Choose, Drawn
+from .core import Choose, ChosenItems
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..items import Fields
-    from .adding import Claims
+    from .adding import LaneClaims
     from .core import Core
 
 
@@ -34,7 +34,7 @@ class Alone:
     def shared(self, lanes: Int64) -> Bool:
         return lanes < 0
 
-    def bind(self, ring: Ring) -> Claims | None:
+    def bind(self, ring: Ring) -> LaneClaims | None:
         return None
 
     def seen(self, schema: Schema, window: Window, ring: Ring) -> Ring:
@@ -56,9 +56,9 @@ class Alone:
         fields["weights"] = draw.weights
         return fields
 
-    def copied(self, core: Core, choose: Choose) -> Drawn:
+    def copied(self, core: Core, choose: Choose) -> ChosenItems:
         draw = choose()
-        return Drawn(draw, core.expander.expand(draw.slots, core.tally.rng))
+        return ChosenItems(draw, core.expander.expand(draw.slots, core.tally.rng))
 
     def look(self) -> None: ...
 

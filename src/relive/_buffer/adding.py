@@ -13,7 +13,7 @@ from .._base import check
 from .._base.types import Float64, Int64
 from .._ring import kernels
 from .._ring.ring import Ring
-from .._schema.step_parser import Step, StepParser, check_discounts
+from .._schema.step_parser import ParsedStep, StepParser, check_discounts
 from ..samplers import Sampler
 from ..schema import Schema
 from .arguments import lanes_of, raw_priorities
@@ -35,7 +35,7 @@ class Guard(Protocol):
         ...
 
 
-class Claims(Protocol):
+class LaneClaims(Protocol):
     """Has to be asked before lanes are written; see `processes/_claims.py`."""
 
     def before(self, lanes: Int64) -> bool:
@@ -74,7 +74,7 @@ class Adding:
         sampler: Sampler | None,
         notices: Notices,
         lock: CallLock,
-        claims: Claims | None = None,
+        claims: LaneClaims | None = None,
     ) -> None:
         self._ring, self._sampler, self._notices, self._lock = ring, sampler, notices, lock
         self._refresh, self._claims = refresh, claims
@@ -143,7 +143,7 @@ class Adding:
         raw = None if priorities is None else lead.lane_major(priorities)
         return lead.as_given(self.put(canonical, lanes, raw))
 
-    def put(self, step: Step, lanes: Int64, priority: Float64 | None) -> Int64:
+    def put(self, step: ParsedStep, lanes: Int64, priority: Float64 | None) -> Int64:
         """Store steps that are parsed already, and return their ids.
 
         Args:

@@ -17,7 +17,7 @@ from ..samplers import Index, Sampler
 from ..samplers._protocol import Draw
 from ..schema import Schema
 from ..storage import Storage
-from .adding import Adding, Claims
+from .adding import Adding, LaneClaims
 from .call_lock import CallLock
 from .choices import Choices
 from .notices import Notices
@@ -32,7 +32,7 @@ Add = Callable[..., Int64]
 Choose = Callable[[], Draw]
 
 
-class Drawn(NamedTuple):
+class ChosenItems(NamedTuple):
     """Chosen items, and their fields without `weights`."""
 
     draw: Draw
@@ -66,7 +66,7 @@ class Access(Protocol):
         """Which of the lanes a `Writer` has, of another process or of this one, which writes meanwhile."""
         ...
 
-    def bind(self, ring: Ring) -> Claims | None:
+    def bind(self, ring: Ring) -> LaneClaims | None:
         """Which lanes of `ring` this process may write; None: all."""
         ...
 
@@ -90,7 +90,7 @@ class Access(Protocol):
         """Draw `n` items by the sampler, weights included; the core's `refresh` has been called."""
         ...
 
-    def copied(self, core: Core, choose: Choose) -> Drawn:
+    def copied(self, core: Core, choose: Choose) -> ChosenItems:
         """Copy the items that `choose` returns; while other processes overwrite some of them, refresh and repeat."""
         ...
 

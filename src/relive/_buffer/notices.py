@@ -16,7 +16,7 @@ import numpy as np
 from .._base.forks import importing
 from .._ring.lanes import HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS, STORED, first_rows
 from .._ring.ring import Ring
-from .._schema.step_parser import Step
+from .._schema.step_parser import ParsedStep
 from ..errors import ReliveWarning, event, message
 from ..samplers import Report
 from .call_lock import CallLock
@@ -94,7 +94,7 @@ class Notices:
                         ring.kernel.watched |= kind
         return due
 
-    def before(self, step: Step, ring: Ring) -> bool:
+    def before(self, step: ParsedStep, ring: Ring) -> bool:
         """Say of steps that are about to be stored that truncated ones have no final observation; whether it did."""
         if step.next_values is not None:
             return False

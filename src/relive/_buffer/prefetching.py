@@ -21,7 +21,7 @@ else:
 _AT = "ReplayBuffer.prefetch"
 
 
-class Ahead(Record):
+class DrawSource(Record):
     """A thread's draws from one source, ahead.
 
     Attributes:
@@ -65,7 +65,7 @@ def prefetched(
     )
 
 
-def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> Ahead:
+def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> DrawSource:
     """Draw batches of `size` items of a buffer ahead, and change them."""
     lock, limit = core.lock, core.limit
     account = None if limit is None else limit.drawing_ahead()
@@ -93,10 +93,12 @@ def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> Ah
         if account is not None:
             account.over = True
 
-    return Ahead(draw_ahead, handed_out, dropped)
+    return DrawSource(draw_ahead, handed_out, dropped)
 
 
-def ahead_of_own(core: Core, size: int, beta: float | None, change: Transform, sample: Callable[..., Batch]) -> Ahead:
+def ahead_of_own(
+    core: Core, size: int, beta: float | None, change: Transform, sample: Callable[..., Batch]
+) -> DrawSource:
     """Draw batches by the `sample` of a subclass, which counts its draws itself."""
     limit, named = core.limit, {} if beta is None else {"beta": beta}
 
@@ -108,4 +110,4 @@ def ahead_of_own(core: Core, size: int, beta: float | None, change: Transform, s
             seed = change.seed(core.tally.rng)
         return change(sample(size, **named), seed)
 
-    return Ahead(draw_ahead, lambda: None, lambda: None)
+    return DrawSource(draw_ahead, lambda: None, lambda: None)

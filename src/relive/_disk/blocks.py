@@ -180,7 +180,7 @@ class Blocks:
 
     def stream(self) -> Stream:
         """The array from its first entry on."""
-        return _Stream(self, self._tensor)
+        return _BlockStream(self, self._tensor)
 
     def lost(self, damage: Sequence[int]) -> Bool:
         """Mark the entries of blocks that are not as written, or are no frame of their rows."""
@@ -235,7 +235,7 @@ class Blocks:
             return False
 
 
-class _Stream:
+class _BlockStream:
     """The entries of an array in blocks, from the first on."""
 
     def __init__(self, blocks: Blocks, tensor: Tensor) -> None:

@@ -97,7 +97,7 @@ class TensorWriter:
         """The parts of the file, each with where it begins; not in order."""
         start, sums = self._room, np.empty(table_of(self._data).shape, np.uint32)
         edges: dict[int, Bytes] = {}
-        streams: dict[str, _Stream] = {}
+        streams: dict[str, _ArrayStream] = {}
         for portion in self._portions:
             several = [self._stream(name, streams, edges) for name in portion.names]
             portion.fill([stream.room(count) for stream, count in zip(several, portion.nbytes, strict=True)])
@@ -120,14 +120,14 @@ class TensorWriter:
         yield 0, self._header
         self.checksum = zlib.crc32(sums.tobytes(), zlib.crc32(self._header))
 
-    def _stream(self, name: str, streams: dict[str, _Stream], edges: dict[int, Bytes]) -> _Stream:
+    def _stream(self, name: str, streams: dict[str, _ArrayStream], edges: dict[int, Bytes]) -> _ArrayStream:
         """The bytes of an array; those of an open one begin where the ones before it have ended."""
         if name not in streams:
             self._end(streams)
-            streams[name] = _Stream(self._spans[name][0], edges)
+            streams[name] = _ArrayStream(self._spans[name][0], edges)
         return streams[name]
 
-    def _end(self, streams: Mapping[str, _Stream]) -> None:
+    def _end(self, streams: Mapping[str, _ArrayStream]) -> None:
         """Let open arrays end where their bytes do so far, and others begin behind them."""
         for name in self._open:
             if name in streams:
@@ -136,7 +136,7 @@ class TensorWriter:
                 self._lay_out()
 
 
-class _Stream:
+class _ArrayStream:
     """The bytes of one array on their way to a file, whole chunks at a time.
 
     Args:

@@ -36,7 +36,7 @@ class Stopped(Exception):
     """Ends the wait of a thread that is no longer needed."""
 
 
-class Ahead:
+class DrawnAhead:
     """Items that were drawn ahead and not handed out yet. They count for further draws, but not as drawn.
 
     Attributes:
@@ -81,7 +81,7 @@ class Limit:
         self._adding = threading.RLock()
         self.present, self._looked = present, 0.0
         self.over = False
-        self._ahead: list[Ahead] = []
+        self._ahead: list[DrawnAhead] = []
         self.latest: dict[bool, int] = {}
         if not self._lines[0, BEGUN]:
             self.begin(limiter.min_size)
@@ -150,9 +150,9 @@ class Limit:
         """Count `items` items as drawn, under the buffer's lock."""
         self._samples[self._line()] += items
 
-    def drawing_ahead(self) -> Ahead:
+    def drawing_ahead(self) -> DrawnAhead:
         """An account of items that are drawn ahead; its owner changes it, under the buffer's lock."""
-        self._ahead = [ahead for ahead in self._ahead if not ahead.over] + [Ahead()]
+        self._ahead = [ahead for ahead in self._ahead if not ahead.over] + [DrawnAhead()]
         return self._ahead[-1]
 
     def before(self, call: Callable[..., Result], several: bool) -> Callable[..., Result]:

@@ -40,7 +40,7 @@ from .lanes import (
 from .plans import Window
 
 
-class Stored(Frozen):
+class StoredMarks(Frozen):
     """Marks of the rows that lanes store.
 
     Attributes:
@@ -56,18 +56,18 @@ class Stored(Frozen):
     begin: Int64
 
     @staticmethod
-    def of(marks: Bytes, first: Int64, head: Int64) -> Stored:
+    def of(marks: Bytes, first: Int64, head: Int64) -> StoredMarks:
         """Marks of the rows `[first, head)` of each lane, without gaps between the lanes."""
         counts = head - first
-        return Stored(marks, first, head, np.cumsum(counts) - counts)
+        return StoredMarks(marks, first, head, np.cumsum(counts) - counts)
 
     @staticmethod
-    def read(marks: Bytes, lanes: Int64, first: Int64, head: Int64) -> Stored:
+    def read(marks: Bytes, lanes: Int64, first: Int64, head: Int64) -> StoredMarks:
         """Copies of marks `[blocks, lanes of the ring, K]`: those of the rows `[first, head)` of `lanes`."""
         found = np.empty((head - first).sum(), np.uint8)
         _, count, block = marks.shape
         kernels.active().copy_ranges([marks.reshape(-1)], count, block, np.stack([lanes, first, head], axis=1), [found])
-        return Stored.of(found, first, head)
+        return StoredMarks.of(found, first, head)
 
     @property
     def end(self) -> Int64:
@@ -78,21 +78,21 @@ class Stored(Frozen):
         """Where the marks of a row of each lane are."""
         return self.begin + (rows - self.first)
 
-    def since(self, rows: Int64) -> Stored:
+    def since(self, rows: Int64) -> StoredMarks:
         """What each lane stores from a row on."""
-        return Stored(self.marks, rows, self.head, self.at(rows))
+        return StoredMarks(self.marks, rows, self.head, self.at(rows))
 
     def rows(self, at: Int64) -> Int64:
         """The row of each lane whose mark is there."""
         return self.first + (at - self.begin)
 
 
-def steps_in(stored: Stored) -> Int64:
+def steps_in(stored: StoredMarks) -> Int64:
     """How many rows of each lane hold a step."""
     return _count(stored.marks & STEP, stored.begin, stored.end)
 
 
-def first_kept(stored: Stored, steps: int) -> Int64:
+def first_kept(stored: StoredMarks, steps: int) -> Int64:
     """The first row of each lane that keeps `steps` steps, the newest."""
     found = np.flatnonzero(stored.marks & STEP)
     low, high = np.searchsorted(found, (stored.begin, stored.end))
@@ -100,7 +100,7 @@ def first_kept(stored: Stored, steps: int) -> Int64:
     return np.where(high - low > steps, stored.rows(dropped + 1), stored.first)
 
 
-def oldest_in(stored: Stored, lookback: int) -> Int64:
+def oldest_in(stored: StoredMarks, lookback: int) -> Int64:
     """The first row of each lane that can be drawn: of those before it, rows that are read with them are gone."""
     marks, begin = stored.marks, stored.begin
     begins = np.flatnonzero(marks & FIRST)
@@ -109,7 +109,7 @@ def oldest_in(stored: Stored, lookback: int) -> Int64:
     return stored.rows(np.minimum(first, begin + most))
 
 
-def ready_in(stored: Stored, held: Bool, window: Window) -> Int64:
+def ready_in(stored: StoredMarks, held: Bool, window: Window) -> Int64:
     """The first row of each lane whose window is not complete.
 
     Args:
@@ -130,7 +130,7 @@ def ready_in(stored: Stored, held: Bool, window: Window) -> Int64:
     return stored.rows(np.minimum(waiting, end))
 
 
-def recount(counters: Int64, stored: Stored, oldest: Int64, ready: Int64, depth: int) -> None:
+def recount(counters: Int64, stored: StoredMarks, oldest: Int64, ready: Int64, depth: int) -> None:
     """Set the counters of lanes that follow from their heads, and from which of their rows can be drawn.
 
     Args:
@@ -145,7 +145,7 @@ def recount(counters: Int64, stored: Stored, oldest: Int64, ready: Int64, depth:
     counters[:, DRAWABLE] = _count(anchors_in(stored.marks), stored.at(oldest), stored.at(np.maximum(ready, oldest)))
 
 
-def recount_ready_steps(counters: Int64, stored: Stored) -> None:
+def recount_ready_steps(counters: Int64, stored: StoredMarks) -> None:
     """Set the steps before the row `READY`."""
     counters[:, READY_STEPS] = counters[:, STEPS] - steps_in(stored.since(counters[:, READY]))
 
@@ -165,7 +165,7 @@ def recover(marks: Bytes, counters: Int64, lanes: Int64, rows: int, steps: int, 
     depth, now = blocks * block, counters[lanes]
     head, oldest = now[:, HEAD], first_rows(now, rows)
     low, cleared = np.maximum(head - rows, 0), np.minimum(now[:, CLEARED], head)
-    left = np.flatnonzero(Stored.read(marks, lanes, low, np.maximum(cleared, low)).marks)
+    left = np.flatnonzero(StoredMarks.read(marks, lanes, low, np.maximum(cleared, low)).marks)
     if len(left):  # a clear was killed before its end
         lane, row = (each[left] for each in ranges(low, cleared))
         marks[place_of(row % depth, lanes[lane], block)] = 0
@@ -173,7 +173,7 @@ def recover(marks: Bytes, counters: Int64, lanes: Int64, rows: int, steps: int, 
     held = (head > 0) & (now[:, HELD] == head)
     # An observation, whatever was to become of it.
     marks[place_of(head[held] % depth, lanes[held], block)] = 0
-    stored = Stored.read(marks, lanes, oldest, head)
+    stored = StoredMarks.read(marks, lanes, oldest, head)
     first = first_kept(stored, steps)
     now[:, GONE] = np.where(first > oldest, first, now[:, GONE])
     stored = stored.since(first)
@@ -188,7 +188,7 @@ def recover(marks: Bytes, counters: Int64, lanes: Int64, rows: int, steps: int, 
     counters[lanes] = now
 
 
-def with_starts(stored: Stored, steps: Int64, starts: int) -> Bytes:
+def with_starts(stored: StoredMarks, steps: Int64, starts: int) -> Bytes:
     """The marks of lanes where items start at every `starts`-th step.
 
     Args:

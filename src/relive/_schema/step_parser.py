@@ -24,7 +24,7 @@ _FLAG = Field((), "bool")
 _ORDER = ("obs", "action", "reward", "next_obs", *FLAGS)
 
 
-class Schema(Protocol):
+class SchemaFields(Protocol):
     """The part of a `relive.Schema` that parsing a step needs."""
 
     @property
@@ -37,7 +37,7 @@ class Schema(Protocol):
     def reward(self) -> Field: ...
 
 
-class Step:
+class ParsedStep:
     """Canonical data of one call, in the order of the schema's columns; leading axes `[L, T]`, or `[L]` for `add`."""
 
     __slots__ = ("next_values", "terminated", "truncated", "values")
@@ -45,10 +45,12 @@ class Step:
     def __init__(self, values: list[Array], next_values: list[Array] | None, terminated: Bool, truncated: Bool) -> None:
         self.values, self.next_values, self.terminated, self.truncated = values, next_values, terminated, truncated
 
-    def mapped(self, change: Callable[[Array], Array]) -> Step:
+    def mapped(self, change: Callable[[Array], Array]) -> ParsedStep:
         """The same step with `change` applied to every array."""
         later = None if self.next_values is None else [change(array) for array in self.next_values]
-        return Step([change(array) for array in self.values], later, change(self.terminated), change(self.truncated))
+        return ParsedStep(
+            [change(array) for array in self.values], later, change(self.terminated), change(self.truncated)
+        )
 
 
 class Lead:
@@ -77,13 +79,13 @@ class Lead:
 class StepParser:
     """Parses the data of one call by a schema."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: SchemaFields) -> None:
         self._schema = schema
         self._flags = [Column((name,), _FLAG) for name in FLAGS]
         self._next = [Column(("next_obs", *c.keys[1:]), c.field) for c in schema.columns[: schema.num_obs]]
         self._all = [*schema.columns, *self._flags, *self._next]
 
-    def step(self, data: Mapping[str, object], lead: tuple[int, ...], optional: int) -> Step:
+    def step(self, data: Mapping[str, object], lead: tuple[int, ...], optional: int) -> ParsedStep:
         """Parse `data` whose leading axes are `lead`; the first `optional` of these may be left out if they are 1.
 
         Raises:
@@ -96,7 +98,7 @@ class StepParser:
         later = None
         if data.get("next_obs") is not None:
             later = [canonical(_leaf(data, column), column, lead, optional) for column in self._next]
-        return Step(values, later, *flags)
+        return ParsedStep(values, later, *flags)
 
     def column(self, number: int, value: object, sizes: tuple[int, int], axes: int, optional: int) -> Array:
         """Parse one value for the kernel: column `number` of the schema's, the flags, and those of `next_obs`.
@@ -164,7 +166,7 @@ def _leaf(data: Mapping[str, object], column: Column) -> object:
     return node
 
 
-def _reject_unknown(data: Mapping[str, object], schema: Schema) -> None:
+def _reject_unknown(data: Mapping[str, object], schema: SchemaFields) -> None:
     """Refuse keys that the schema does not have, nested ones too: a typo would lose data silently."""
     trees: dict[str, Any] = {**schema.tree, "next_obs": schema.tree["obs"], **dict.fromkeys(FLAGS, _FLAG)}
     stack: list[tuple[str, Any, Any]] = [("$", data, trees)]

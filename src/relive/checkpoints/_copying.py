@@ -36,7 +36,7 @@ class BufferClass(Protocol[B]):
         ...
 
 
-class Copy(Frozen):
+class BufferCopy(Frozen):
     """All of a buffer.
 
     Attributes:
@@ -56,7 +56,7 @@ class Copy(Frozen):
     columns: list[Array]
 
 
-def copied(core: Core) -> Copy:
+def copied(core: Core) -> BufferCopy:
     """A copy of a buffer, made under its lock."""
     ring = core.ring
     snapshot = Snapshot(core)
@@ -77,10 +77,10 @@ def copied(core: Core) -> Copy:
         facts = Facts(**{**vars(snapshot.facts), "rng": deepcopy(snapshot.facts.rng)})
     saver = core.tally.saver
     known = () if saver is None else tuple(saver.known)
-    return Copy(core.choices, core.tally.identity, known, facts, snapshot.arrays(), columns)
+    return BufferCopy(core.choices, core.tally.identity, known, facts, snapshot.arrays(), columns)
 
 
-def rebuilt(kind: BufferClass[B], copy: Copy) -> B:
+def rebuilt(kind: BufferClass[B], copy: BufferCopy) -> B:
     """Build a buffer of class `kind` that resumes where the copied one was."""
     arrays, choices = copy.arrays, copy.choices
     lanes = lanes_of(arrays, choices.rows)

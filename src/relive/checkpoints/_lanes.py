@@ -27,7 +27,7 @@ from .._ring.lanes import (
 )
 from .._ring.plans import Window
 from .._ring.recount import (
-    Stored,
+    StoredMarks,
     first_kept,
     oldest_in,
     ready_in,
@@ -52,7 +52,7 @@ class Lanes(Frozen):
     """
 
     counters: Int64
-    stored: Stored
+    stored: StoredMarks
     kept: Mapping[str, Array]
     slots: Mapping[str, Array]
 
@@ -111,8 +111,8 @@ class Lanes(Frozen):
         stored = self.stored
         first = np.maximum(first_kept(stored, steps), self.head - rows)
         _, at = ranges(stored.at(first)[chosen], stored.end[chosen])
-        counters, stored = self.counters[chosen], Stored.of(self.marks[at], first[chosen], self.head[chosen])
-        stored = Stored.of(with_starts(stored, counters[:, STEPS], window.starts), stored.first, stored.head)
+        counters, stored = self.counters[chosen], StoredMarks.of(self.marks[at], first[chosen], self.head[chosen])
+        stored = StoredMarks.of(with_starts(stored, counters[:, STEPS], window.starts), stored.first, stored.head)
         kept = {name: array[at] for name, array in self.kept.items()}
         return Lanes(counters, stored, kept, {}).counted(window, lanes, rows)
 
@@ -154,4 +154,4 @@ def lanes_of(arrays: Mapping[str, Array], rows: int) -> Lanes:
         raise ValueError("invalid priorities")
     if arrival is not None and not (arrival.dtype == np.int64 and ((arrival >= 0) & (arrival <= clock[0])).all()):
         raise ValueError("invalid arrivals")
-    return Lanes(counters, Stored.of(marks, first, head), kept, slots)
+    return Lanes(counters, StoredMarks.of(marks, first, head), kept, slots)

@@ -16,14 +16,14 @@ from .._disk.json_files import damaged
 from .._disk.tensors import TensorReader
 from .._ring.lanes import CUTS, HELD, STEP, distinct
 from .._ring.plans import Window
-from .._ring.recount import Stored, drop_rows, steps_in
+from .._ring.recount import StoredMarks, drop_rows, steps_in
 from ..errors import StorageError
 from ..items._columns import lookback_of
 from . import _manifest
 from ._lanes import Lanes
 from ._manifest import File
 from ._reading import OpenSave, unread
-from ._saving import Part
+from ._saving import StepsFile
 from ._steps import RANGES, in_units, since
 
 
@@ -45,7 +45,7 @@ class Mended(OpenSave):
         self.lanes = mended(self.lanes, *self._readable(), older, self.window, self.rows)
         self.lost = self.stored - steps_in(self.lanes.stored)
 
-    def _parts(self) -> list[tuple[Part, TensorReader]]:
+    def _parts(self) -> list[tuple[StepsFile, TensorReader]]:
         found = []
         for file in self.manifest.steps:
             name = _manifest.steps_name(file.number)
@@ -55,7 +55,7 @@ class Mended(OpenSave):
                     ranges = reader.unchecked(RANGES)
                     if zlib.crc32(ranges.data) != int(reader.metadata[RANGES]):
                         raise ValueError("the ranges of rows do not match their checksum")
-                    found.append((Part(file, self._checked(ranges)), reader))
+                    found.append((StepsFile(file, self._checked(ranges)), reader))
                 for column in self.kept:
                     self.entries_of(*found[-1], column)  # refuses what the schema does not say
                 self._damage[reader.at] = list(reader.damage())
@@ -115,7 +115,7 @@ def mended(lanes: Lanes, lost: Bool, blind: Bool, older: int, window: Window, ro
         counters[lane, CUTS] += drop_rows(marks[of_lane], lost[of_lane], blind[of_lane], older, window)
         if not marks[of_lane][-1] & STEP:
             counters[lane, HELD] = 0
-    stored = Stored.of(marks, lanes.first, lanes.head)
+    stored = StoredMarks.of(marks, lanes.first, lanes.head)
     cut = Lanes(counters, stored, lanes.kept, lanes.slots).counted(window, len(lanes), rows)
     counters[changed] = cut.counters[changed]
     cleared = np.isin(lane_of_row, changed)

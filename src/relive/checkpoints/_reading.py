@@ -24,7 +24,7 @@ from . import _manifest
 from ._lanes import Lanes, lanes_of
 from ._manifest import File, Manifest
 from ._names import COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, VALUES, WHOLE, name_of
-from ._saving import Basis, Part
+from ._saving import Basis, StepsFile
 from ._steps import RANGES, batches, clipped, in_units, ranges_of, rows_in
 
 _PIECE = 2 << 20  # bytes that are read at once: they are still in the processor's cache when they are copied
@@ -193,12 +193,12 @@ class OpenSave:
             raise CorruptionError(message(f"the file `{name}`", "none", self._folder.path))
         return TensorReader(self._folder, name, file.nbytes, file.checksum)
 
-    def _parts(self) -> list[tuple[Part, TensorReader]]:
+    def _parts(self) -> list[tuple[StepsFile, TensorReader]]:
         found = []
         for file in self.manifest.steps:
             reader = self._open.enter_context(self._reader(_manifest.steps_name(file.number), file))
             with damaged(reader.at):
-                found.append((Part(file, self._checked(reader.rows(RANGES))), reader))
+                found.append((StepsFile(file, self._checked(reader.rows(RANGES))), reader))
         self._check_ranges(found)
         return found
 
@@ -212,7 +212,7 @@ class OpenSave:
             raise ValueError("invalid rows")
         return ranges
 
-    def _check_ranges(self, parts: Sequence[tuple[Part, TensorReader]]) -> None:
+    def _check_ranges(self, parts: Sequence[tuple[StepsFile, TensorReader]]) -> None:
         """Every stored row is in one file."""
         firsts = self.lanes.first
         ranges = np.concatenate([np.empty((0, 3), np.int64), *(part.ranges for part, _ in parts)])
@@ -231,7 +231,7 @@ class OpenSave:
         """The columns that files of steps have."""
         return [column for column in self.schema.columns if not column.field.writable]
 
-    def entries_of(self, part: Part, reader: TensorReader, column: Column) -> Entries:
+    def entries_of(self, part: StepsFile, reader: TensorReader, column: Column) -> Entries:
         """Return the entries of a column in a file of steps.
 
         Raises:

@@ -9,11 +9,7 @@ import tyro
 
 from relive import trajectories
 from relive.cli.inspect import refuse_file
-from relive.cli.terminal import INTERRUPTED, console, interruptible, progress, say
-
-
-class _Stopped(Exception):
-    """Ctrl-C between two trajectories."""
+from relive.cli.terminal import INTERRUPTED, Stopped, console, interruptible, progress, say
 
 
 def convert(
@@ -48,13 +44,13 @@ def convert(
             def report(written: int, total: int) -> None:
                 bars.update(task, completed=written, total=total)
                 if stop.is_set():
-                    raise _Stopped
+                    raise Stopped
 
             more: dict[str, Any] = {"fps": fps} if layout == "lerobot" else {}
             if compress != "keep":
                 more["compress"] = compress
             count = trajectories.convert(source, target, layout, allow_pickle, report, **more)
-    except _Stopped:
+    except Stopped:
         screen.print("Stopped; nothing was written.")
         return INTERRUPTED
     say(screen, f"{count} {'episodes' if layout == 'lerobot' else 'trajectories'} written to {target}.")

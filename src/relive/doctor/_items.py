@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ._pipeline import GAMMA, Stored
+from ._pipeline import GAMMA, PlainItem
 from ._world import Place, Target, World
 
 PHANTOM = "phantom step"
@@ -58,7 +58,7 @@ class Fault:
     text: str
 
 
-def judge(items: Sequence[Stored], world: World, n_step: int) -> list[Fault]:
+def judge(items: Sequence[PlainItem], world: World, n_step: int) -> list[Fault]:
     """Every fault of the items that a run has stored; an item may have several."""
     faults = []
     for item in items:
@@ -75,7 +75,7 @@ def judge(items: Sequence[Stored], world: World, n_step: int) -> list[Fault]:
     return faults
 
 
-def faults_of(item: Stored, world: World, n_step: int) -> Iterator[tuple[str, str]]:
+def faults_of(item: PlainItem, world: World, n_step: int) -> Iterator[tuple[str, str]]:
     """Each fault of an item: the probe that it fails, and the item in words."""
     place = world.place(item.obs)
     if place is None:
@@ -103,7 +103,7 @@ def targets_of(place: Place, world: World, n_step: int) -> list[Target]:
     return [world.target(place, steps, GAMMA) for steps in range(longest, 0 if open_end else longest - 1, -1)]
 
 
-def _differences(item: Stored, target: Target) -> list[str]:
+def _differences(item: PlainItem, target: Target) -> list[str]:
     found = []
     if not abs(item.reward - target.reward) < 1e-4 * max(1.0, abs(target.reward)):
         found.append(REWARD)

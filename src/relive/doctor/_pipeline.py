@@ -104,7 +104,7 @@ class Pipeline(Protocol):
         ...
 
 
-class Stored(NamedTuple):
+class PlainItem(NamedTuple):
     """An item in plain numbers."""
 
     obs: float
@@ -180,7 +180,7 @@ class Patient:
             remedy = "step the environments that `make_env` returns, in this process"
             raise ArgumentError(message("a run that steps its environments", "no step", f"{self.name}.run", remedy))
 
-    def items(self) -> list[Stored]:
+    def items(self) -> list[PlainItem]:
         """Every stored item.
 
         Raises:
@@ -189,7 +189,7 @@ class Patient:
         with self.sound("items"):
             return self._read(self.pipeline.items(), "items")
 
-    def draw(self, n: int) -> list[Stored]:
+    def draw(self, n: int) -> list[PlainItem]:
         """Draw items, whether they have handles or not; whatever the pipeline raises passes.
 
         Raises:
@@ -197,7 +197,7 @@ class Patient:
         """
         return self._read(self.pipeline.sample(n), "sample")
 
-    def sample(self, n: int) -> list[Stored]:
+    def sample(self, n: int) -> list[PlainItem]:
         """Draw items; whatever the pipeline raises passes.
 
         Raises:
@@ -239,7 +239,7 @@ class Patient:
         """Turn what the pipeline raises in a block into an error that names the method."""
         return _Sound(f"{self.name}.{method}")
 
-    def _read(self, items: Any, method: str) -> list[Stored]:
+    def _read(self, items: Any, method: str) -> list[PlainItem]:
         at = f"{self.name}.{method}"
         return columns(items, at) if isinstance(items, Item) else [stored(item, at) for item in items]
 
@@ -262,7 +262,7 @@ class _Sound:
             raise ArgumentError(message("a pipeline that runs", got, self._at)) from error
 
 
-def stored(item: Any, at: str) -> Stored:
+def stored(item: Any, at: str) -> PlainItem:
     """An item as numbers.
 
     Raises:
@@ -278,13 +278,13 @@ def stored(item: Any, at: str) -> Stored:
         obs, reward, bootstrap, next_obs = [value if type(value) is float else _number(value) for value in values]
         weight = getattr(item, "weight", None)
         weight = 1.0 if weight is None else _number(weight)
-        return Stored(obs, reward, bootstrap, next_obs, getattr(item, "handle", None), weight)
+        return PlainItem(obs, reward, bootstrap, next_obs, getattr(item, "handle", None), weight)
     except (TypeError, ValueError, AttributeError) as error:
         wanted = "items `(obs, reward, bootstrap, next_obs)`, each a number"
         raise ArgumentError(message(wanted, f"`{type(item).__name__}` ({error})", at)) from None
 
 
-def columns(item: Item, at: str) -> list[Stored]:
+def columns(item: Item, at: str) -> list[PlainItem]:
     """Items that come as one `Item` of columns.
 
     Raises:
@@ -295,7 +295,7 @@ def columns(item: Item, at: str) -> list[Stored]:
         count = len(numbers[0])
         handles = [None] * count if item.handle is None else getattr(item.handle, "tolist", lambda: item.handle)()
         weights = _column(item.weight) if hasattr(item.weight, "__len__") else [_number(item.weight)] * count
-        return [Stored(*row) for row in zip(*numbers, handles, weights, strict=True)]
+        return [PlainItem(*row) for row in zip(*numbers, handles, weights, strict=True)]
     except (TypeError, ValueError, AttributeError) as error:
         wanted = "an `Item` of columns, arrays or tensors `[B, ...]`"
         raise ArgumentError(message(wanted, f"`{error}`", at)) from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from ._pipeline import Patient, Stored, WithoutHandle
+from ._pipeline import Patient, PlainItem, WithoutHandle
 from ._report import Finding
 
 _CALLS, _ROWS = 32, 20  # rows of a lane: so that each run overwrites the one before, also where some calls only reset
@@ -32,11 +32,11 @@ Held = Counter[float]  # how many items are stored, by their observations
 
 
 @dataclass
-class Drawn:
+class ManyDraws:
     """What many draws from the items `held` gave."""
 
     held: Held
-    items: list[Stored] = field(default_factory=list)
+    items: list[PlainItem] = field(default_factory=list)
     raised: str = ""
 
     @property
@@ -44,7 +44,7 @@ class Drawn:
         """Draws of each item, by its observation."""
         return Counter(item.obs for item in self.items)
 
-    def risen(self, before: Drawn) -> set[float]:
+    def risen(self, before: ManyDraws) -> set[float]:
         """The items that take far more than an even share now, and did not before."""
         old, even = before.counts, len(self.items) / max(self.held.total(), 1)
         return {
@@ -108,9 +108,9 @@ class _Ward:
                 return held
         return Counter()
 
-    def draw(self, held: Held) -> Drawn:
+    def draw(self, held: Held) -> ManyDraws:
         """Draw each of the items many times."""
-        drawn = Drawn(held)
+        drawn = ManyDraws(held)
         try:
             while len(drawn.items) < _EACH * held.total():
                 batch = self.patient.sample(self.patient.batch)
@@ -125,21 +125,21 @@ class _Ward:
         return drawn
 
     @staticmethod
-    def distinct(drawn: Drawn) -> list[Stored]:
+    def distinct(drawn: ManyDraws) -> list[PlainItem]:
         """Every item that was drawn, once."""
-        found: dict[float, Stored] = {}
+        found: dict[float, PlainItem] = {}
         for item in drawn.items:
             found.setdefault(item.obs, item)
         return list(found.values())
 
-    def level(self) -> tuple[list[Stored], Held]:
+    def level(self) -> tuple[list[PlainItem], Held]:
         """Fill the buffer and give all items the TD error 1; eight of them, none where that fails; what it holds."""
         held = self.fill()
         items = self.distinct(self.draw(held))
         refused = self.update(items, [1.0] * len(items))
         return [] if refused else items[:8], held
 
-    def update(self, items: Sequence[Stored], td_errors: Sequence[float]) -> str:
+    def update(self, items: Sequence[PlainItem], td_errors: Sequence[float]) -> str:
         """Give items their TD errors; return how the pipeline refused, or nothing."""
         try:
             self.patient.update([item.handle for item in items], td_errors)

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from ._interleave import Beside, Lines
 from ._items import faults_of
-from ._pipeline import Patient, Stored
+from ._pipeline import Patient, PlainItem
 from ._report import Finding
 
 IN_ADD = "draws in mid-add"
@@ -91,14 +91,14 @@ class _Draws:
         return ""
 
 
-def _keys(items: Sequence[Stored]) -> set[Key]:
+def _keys(items: Sequence[PlainItem]) -> set[Key]:
     return {item[:4] for item in items}
 
 
 def _faults(keys: set[Key], patient: Patient) -> Iterator[tuple[str, str]]:
     """Kind and text of each fault, by the order of the items."""
     for key in sorted(keys):
-        yield from faults_of(Stored(*key, handle=None, weight=1.0), patient.world, 1)
+        yield from faults_of(PlainItem(*key, handle=None, weight=1.0), patient.world, 1)
 
 
 def _choices(patient: Patient) -> dict[str, Any]:

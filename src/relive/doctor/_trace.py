@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from ._examine import admit, generators_kept
 from ._items import TWICE, faults_of, holes, targets_of
-from ._pipeline import GAMMA, Patient, Pipeline, Stored
+from ._pipeline import GAMMA, Patient, Pipeline, PlainItem
 from ._world import Course, Place, World
 
 ENDS = ("truncated", "terminated")
@@ -171,7 +171,7 @@ def _state(patient: Patient, mode: AutoresetMode, n_step: int, end: str) -> Trac
     return TracedState(mode.name.lower(), n_step, end, items, tuple(missing))
 
 
-def _traced(item: Stored, place: Place | None, world: World, n_step: int, times: int) -> TracedItem:
+def _traced(item: PlainItem, place: Place | None, world: World, n_step: int, times: int) -> TracedItem:
     faults = [probe for probe, _ in faults_of(item, world, n_step)] + [TWICE] * (times > 1)
     right = None
     if place is not None and place.t < min(place.length, world.lived(place)):

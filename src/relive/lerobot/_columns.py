@@ -17,7 +17,7 @@ from ._batches import BatchTransition
 Read = Callable[[Int64], BatchTransition]
 
 
-class Column:
+class StoredColumn:
     """A part of all stored steps: `column[place]` or `column[first:last]` is a tensor on the CPU.
 
     The step that was added as the n-th, from 0, is at the place `n % capacity`. A tensor is a copy: writing to it
@@ -50,13 +50,13 @@ class Column:
         return (self[place] for place in range(len(self)))
 
 
-class Columns(Mapping[str, Column]):
+class StoredColumns(Mapping[str, StoredColumn]):
     """Columns by key."""
 
-    def __init__(self, columns: dict[str, Column]) -> None:
+    def __init__(self, columns: dict[str, StoredColumn]) -> None:
         self._columns = columns
 
-    def __getitem__(self, key: str) -> Column:
+    def __getitem__(self, key: str) -> StoredColumn:
         return self._columns[key]
 
     def __setitem__(self, key: str, value: object) -> NoReturn:

@@ -20,7 +20,7 @@ from ..trajectories.lerobot import from_lerobot
 from ..trajectories.lerobot._names import feature_of
 from ._batches import BatchTransition
 from ._installed import lerobot
-from ._layout import Step, Value, is_image
+from ._layout import AddedStep, Value, is_image
 
 Frame: TypeAlias = "Mapping[str, Tensor]"
 Feature: TypeAlias = "dict[str, str | tuple[int, ...]]"
@@ -72,7 +72,7 @@ def _image(name: str, value: Tensor) -> Tensor:
     return value.permute(2, 0, 1).float() / 255 if value.dtype == torch.uint8 else value.permute(2, 0, 1)
 
 
-class Frames:
+class DatasetFrames:
     """The frames of a data set, each read once and in order.
 
     Args:
@@ -97,14 +97,14 @@ class Frames:
         return self._frames
 
 
-def steps_of(frames: Iterable[Frame], keys: Sequence[str]) -> Iterator[Step]:
+def steps_of(frames: Iterable[Frame], keys: Sequence[str]) -> Iterator[AddedStep]:
     """Make steps of frames: the state after a step is that of the following frame, unless frames have their own.
 
     Raises:
         SchemaError: A frame lacks a key, the action or the reward; or nothing takes a feature with the name of an end,
             a successor or a reward.
     """
-    waiting: Step | None = None
+    waiting: AddedStep | None = None
     known: set[str] = set()
     for frame, after in _pairs(frames):
         if frame.keys() != known:
@@ -162,11 +162,11 @@ def _ends(frame: Frame, follows: bool) -> tuple[bool, bool]:
     return flags.get(_TERMINATED, ended), any(flags.values())
 
 
-def _step(frame: Frame, later: Frame, keys: Sequence[str], done: bool) -> Step:
+def _step(frame: Frame, later: Frame, keys: Sequence[str], done: bool) -> AddedStep:
     state, after = ({key: which[key][None] for key in keys} for which in (frame, later))
     info: dict[str, Value] = {k.removeprefix(_INFO): v[None] for k, v in frame.items() if k.startswith(_INFO)}
     reward = float(frame[_REWARD].item())
-    return Step(state, frame["action"][None], reward, after, done, False, info or None)
+    return AddedStep(state, frame["action"][None], reward, after, done, False, info or None)
 
 
 def written(

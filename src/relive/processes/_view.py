@@ -32,7 +32,7 @@ from .._ring.lanes import (
     set_rows,
 )
 from .._ring.plans import Window
-from .._ring.recount import Stored, oldest_in, ready_in
+from .._ring.recount import StoredMarks, oldest_in, ready_in
 from .._ring.ring import BOOKKEEPING, Ring
 from ..errors import ArgumentError, message
 from ..samplers import Index
@@ -43,7 +43,7 @@ _NO_IDS = np.empty(0, np.int64)
 _KEEPS = tuple(BOOKKEEPING)  # what it follows is not counted
 
 
-class View:
+class ReaderView:
     """Marks and counters of this process's own, which follow those of a ring that others write.
 
     Which steps are drawable depends on how far an item looks around them, and the ring's own counters say so for the
@@ -154,15 +154,15 @@ class View:
         return int(np.count_nonzero(anchors_in(get_rows(self.ring.marks, lane, first, last))))
 
 
-def _stored(marks: Bytes, first: int) -> Stored:
+def _stored(marks: Bytes, first: int) -> StoredMarks:
     """The marks of one lane's rows from `first` on."""
-    return Stored.of(marks, np.array([first]), np.array([first + len(marks)]))
+    return StoredMarks.of(marks, np.array([first]), np.array([first + len(marks)]))
 
 
 class _Following:
     """An index that takes in what others wrote before it looks."""
 
-    def __init__(self, index: Index, view: View) -> None:
+    def __init__(self, index: Index, view: ReaderView) -> None:
         self._index, self._view = index, view
 
     def refresh(self) -> int:

@@ -22,7 +22,7 @@ from ..storage._segment import CREATOR, Segment
 from ..storage.mapped import Mapped
 from ..storage.shared import FOLDER, PREFIX, Shared, require_native
 from ._description import CHOICES, BufferDescription
-from .joint import Joint
+from .joint import JointAccess
 from .writer import attached, file_of
 
 
@@ -48,7 +48,7 @@ def joined(
     choices = Choices.checked(
         about.schema, about.lanes * about.steps, about.lanes, item, sampler, limiter, about.boundaries
     )
-    access = Joint(_joined(segment, about, choices, takes_over), about)
+    access = JointAccess(_joined(segment, about, choices, takes_over), about)
     core = assemble(choices, storage, access.memory, access, generator(seed))
     if takes_over:
         rng, counts = access.kept()

@@ -14,7 +14,7 @@ from .._base.generators import generator_of, state_of
 from .._base.nests import zipped
 from .._base.types import Array, Bool, Float32, Int64
 from .._buffer.choices import Choices
-from .._buffer.core import Choose, Core, Drawn
+from .._buffer.core import Choose, ChosenItems, Core
 from .._buffer.wiring import Fill, assemble
 from .._ring.lanes import CUTS, GONE, HEAD
 from .._ring.plans import Window
@@ -44,7 +44,7 @@ from ._description import (
 from ._hold import Hold
 
 if TYPE_CHECKING:
-    from ._view import View
+    from ._view import ReaderView
 
 _ATTEMPTS, _LONGEST = 10_000, 30.0  # of redraws, and seconds of them
 _PATIENCE = 3  # redraws of what the sampler knows before rows are drawn that writers have just written
@@ -57,12 +57,12 @@ def founded(choices: Choices, storage: Storage, rng: np.random.Generator, fill: 
     spec = choices.spec(about.window, about.keeps) | about.spec()
     memory = cast(JointMemory, storage.open(spec, choices.identity))
     fresh = None if fill is None else fill(spec, memory)
-    core = assemble(choices, storage, memory, Joint(memory, about), rng, fresh)
+    core = assemble(choices, storage, memory, JointAccess(memory, about), rng, fresh)
     memory.announce(CHOICES, about.encoded())
     return core
 
 
-class Joint:
+class JointAccess:
     """The access of one of several processes: it knows which lanes the others write, and whether a copy is whole.
 
     Args:
@@ -84,7 +84,7 @@ class Joint:
         self.forked = False
         self.hold: Hold | None = None
         self._waits = about.waits
-        self._view: View | None = None
+        self._view: ReaderView | None = None
         # What readers of their own draw is not the buffer's.
         counts = memory.host(COUNTS) if memory.may_add else np.zeros_like(memory.host(COUNTS))
         self._counts: Any = counts.data
@@ -121,9 +121,9 @@ class Joint:
         self._seen = ring
         if window.__replace__(actions=ring.window.actions) != ring.window:
             with importing:
-                from ._view import View
+                from ._view import ReaderView
 
-            self._view = View(schema, window, ring, self.memory)
+            self._view = ReaderView(schema, window, ring, self.memory)
             self._seen = self._view.ring
         return self._seen
 
@@ -165,11 +165,11 @@ class Joint:
         fields["weights"] = draw.weights
         return fields
 
-    def copied(self, core: Core, choose: Choose) -> Drawn:
+    def copied(self, core: Core, choose: Choose) -> ChosenItems:
         """Act as `Access` says."""
         return self._whole(core, lambda _: choose(), 0, replacement=False)
 
-    def _whole(self, core: Core, choose: Callable[[int], Draw], n: int, replacement: bool) -> Drawn:
+    def _whole(self, core: Core, choose: Callable[[int], Draw], n: int, replacement: bool) -> ChosenItems:
         """Choose items and copy them, and choose those again that were overwritten before they were copied.
 
         Args:
@@ -216,7 +216,7 @@ class Joint:
             bad = None if still is None else still if len(still) == len(fields["ids"]) else _spread(bad, still)
         if attempts and scale is not None:
             weights /= weights.max()
-        return Drawn(Draw(draw.slots, weights, draw.masses, draw.beta), fields)
+        return ChosenItems(Draw(draw.slots, weights, draw.masses, draw.beta), fields)
 
     def _newest(self, core: Core, n: int, draw: Draw) -> Draw | None:
         """`n` items of the newest rows, instead of those of `draw`; None: there are too few, or no law says which."""

@@ -24,7 +24,7 @@ from ..storage import Joint, Storage
 from ..storage.mapped import Mapped
 from ..storage.shared import Shared, require_native
 from ._description import CHOICES, BufferDescription
-from .joint import Joint as JointAccess
+from .joint import JointAccess
 
 if TYPE_CHECKING:
     from .._flow.limiter import RateLimiter

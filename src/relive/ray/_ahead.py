@@ -18,7 +18,7 @@ from ._pace import Pace
 Asked: TypeAlias = tuple[Request, UInt32]
 
 
-class Draws:
+class ShardDraws:
     """What one handle draws, one call after the other, as fast as its limiter allows.
 
     Args:
@@ -94,7 +94,7 @@ class Ahead(Iterator[Batch]):
 
     def __init__(
         self,
-        draws: Draws,
+        draws: ShardDraws,
         size: int,
         depth: int,
         beta: float | None,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .._base.types import Array, Float64, Int64
-from .._schema.step_parser import Step
+from .._schema.step_parser import ParsedStep
 from ..schema import Column, Schema
-from ._wire import Block
+from ._wire import StepBlock
 
 # Steps of a block, and its bytes: below 100 KB an argument travels with the call, far above it is worth no more.
 STEPS, _MOST_BYTES = 32, 4 << 20
@@ -66,7 +66,7 @@ class Filling:
         """Whether a lane has no room left."""
         return int(self.counts.max()) == self.steps
 
-    def put(self, step: Step, priority: Float64 | None, of: Int64 | slice, at: Int64 | None) -> None:
+    def put(self, step: ParsedStep, priority: Float64 | None, of: Int64 | slice, at: Int64 | None) -> None:
         """Add one step of some lanes; all of these have room.
 
         Args:
@@ -94,7 +94,7 @@ class Filling:
         else:
             self.counts[at] += 1
 
-    def block(self) -> Block:
+    def block(self) -> StepBlock:
         """What is sent: views of the filled part, each contiguous, and copies of what is no step's of its own."""
         steps = int(self.counts.max(initial=0))
         later, given = self.kind or (False, False)
@@ -104,7 +104,7 @@ class Filling:
         for at in self._stacked:
             older.append(values[at].reshape(-1, *values[at].shape[2:])[led, :-1])
             values[at] = np.ascontiguousarray(values[at][:, :, -1])
-        return Block(
+        return StepBlock(
             self.lanes,
             self.counts.copy(),
             values,
@@ -137,7 +137,7 @@ class Filling:
         return np.flatnonzero(led & (times < self.counts))
 
 
-def restored(block: Block, stacked: list[int]) -> Block:
+def restored(block: StepBlock, stacked: list[int]) -> StepBlock:
     """The block with whole stacks, of which it has the newest frames, and the older ones where they do not follow."""
     values = list(block.values)
     times, lanes = np.divmod(block.led, len(block.lanes))
@@ -160,7 +160,7 @@ def stacks(schema: Schema) -> list[int]:
     return [at for at, column in enumerate(schema.columns) if (column.field.stack or 1) > 1]
 
 
-def followed(block: Block) -> list[Array]:
+def followed(block: StepBlock) -> list[Array]:
     """The next observations of all steps of a block, `[T, L', ...]`: those that were sent, else the next step's."""
     found: list[Array] = []
     for array, sent in zip(block.values, block.next_values or (), strict=False):

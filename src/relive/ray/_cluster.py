@@ -15,7 +15,7 @@ from .._ring.lanes import rows_of
 from ..errors import ArgumentError, ReliveError, StorageError, event, message
 from ._ids import lanes_in
 from ._shard import Shard
-from ._wire import Plan, ShardUnavailable
+from ._wire import ShardPlan, ShardUnavailable
 
 _AT = "Shards(actor_options)"
 
@@ -153,7 +153,7 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {text}"[:200]
 
 
-def options_of(given: Any, plan: Plan) -> list[dict[str, Any]]:
+def options_of(given: Any, plan: ShardPlan) -> list[dict[str, Any]]:
     """What each actor is started with: Ray's own names, one dict for all or a list with one for each.
 
     Raises:
@@ -165,7 +165,7 @@ def options_of(given: Any, plan: Plan) -> list[dict[str, Any]]:
     return [_options(dict(each or {}), plan, shard) for shard, each in enumerate(several)]
 
 
-def _options(given: dict[str, Any], plan: Plan, shard: int) -> dict[str, Any]:
+def _options(given: dict[str, Any], plan: ShardPlan, shard: int) -> dict[str, Any]:
     strategy = given.get("scheduling_strategy")
     if given.get("lifetime") == "detached" and type(strategy).__name__ == "PlacementGroupSchedulingStrategy":
         remedy = "such an actor cannot be started again once the group is gone; leave one of them out"
@@ -182,7 +182,7 @@ def _options(given: dict[str, Any], plan: Plan, shard: int) -> dict[str, Any]:
     return defaults | given
 
 
-def started(plan: Plan, options: Any, timeout: float) -> Actors:
+def started(plan: ShardPlan, options: Any, timeout: float) -> Actors:
     """Start the actors, and wait until all of them run.
 
     Raises:

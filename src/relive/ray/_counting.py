@@ -6,13 +6,13 @@ import numpy as np
 
 from ._drawing import Drawer
 from ._ids import lanes_in
-from ._wire import Plan, ShardUnavailable, Transport
+from ._wire import ShardPlan, ShardUnavailable, Transport
 from .stats import ShardsStats, ShardStats
 
 _WAIT = 1.0
 
 
-def snapshot(plan: Plan, transport: Transport, drawer: Drawer) -> ShardsStats:
+def snapshot(plan: ShardPlan, transport: Transport, drawer: Drawer) -> ShardsStats:
     """Ask all shards, and put together what is known."""
     health = drawer.health
     health.look()

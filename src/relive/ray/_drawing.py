@@ -19,7 +19,7 @@ from ..samplers import Sampler
 from ._health import Health
 from ._joining import Joiner
 from ._law import allotted, divided, points, probabilities, weights
-from ._wire import Drawn, Plan, ShardStatus, ShardUnavailable, Transport, packed
+from ._wire import DrawnPart, ShardPlan, ShardStatus, ShardUnavailable, Transport, packed
 
 # Seconds that a draw waits for a shard before others are asked: at least; as many times what draws usually take; but
 # not more than this, or draws would not go on within 2 s of a loss; unless they usually take more than half of it.
@@ -33,7 +33,7 @@ _AT = "Shards.sample"
 _LOG = logging.getLogger("relive")
 
 
-class Part:
+class AskedShard:
     """What one shard was asked for: the places in the batch, the promise, and how many updates went with it."""
 
     __slots__ = ("places", "promise", "shard", "updates")
@@ -47,7 +47,7 @@ class Request:
 
     __slots__ = ("beta", "n", "parts", "q")
 
-    def __init__(self, n: int, beta: float, q: Float64, parts: list[Part]) -> None:
+    def __init__(self, n: int, beta: float, q: Float64, parts: list[AskedShard]) -> None:
         self.n, self.beta, self.q, self.parts = n, beta, q, parts
 
 
@@ -67,7 +67,7 @@ class Answers:
         self.shards, self.totals, self.masses = np.zeros(n, np.int64), np.ones(n), np.ones(n)
         self.parts: list[tuple[Int64, dict[str, Any]]] = []
 
-    def take(self, part: Part, drawn: Drawn, total: float) -> None:
+    def take(self, part: AskedShard, drawn: DrawnPart, total: float) -> None:
         """Put a part in its places."""
         self.shards[part.places], self.totals[part.places] = part.shard, total
         self.masses[part.places] = drawn.masses
@@ -95,7 +95,11 @@ class Drawer:
     """
 
     def __init__(
-        self, plan: Plan, transport: Transport, rng: np.random.Generator, clock: Callable[[], float] = time.monotonic
+        self,
+        plan: ShardPlan,
+        transport: Transport,
+        rng: np.random.Generator,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan, self._transport, self.clock = plan, transport, clock
         self.rng, self.health = rng, Health(transport, clock)
@@ -180,7 +184,7 @@ class Drawer:
     def _beta(self) -> float:
         return self._sampler.beta_at(self.draws)
 
-    def _ask(self, n: int, places: Int64, totals: Float64) -> tuple[Float64, list[Part]]:
+    def _ask(self, n: int, places: Int64, totals: Float64) -> tuple[Float64, list[AskedShard]]:
         """Ask for the items at some places of a batch; how likely each shard was, and the parts."""
         sampler, q = self._sampler, totals / totals.sum()
         if sampler.replacement:
@@ -195,7 +199,7 @@ class Drawer:
             updates = self._held.pop(shard, [])
             joined = (_joined(updates),) if updates else ()
             promise = self._transport.call(shard, "draw", fractions[chosen], self.health.largest, *joined)
-            parts.append(Part(shard, places[chosen], promise, sum(len(ids) for ids, _ in updates)))
+            parts.append(AskedShard(shard, places[chosen], promise, sum(len(ids) for ids, _ in updates)))
         return q, parts
 
     # Collecting.
@@ -231,7 +235,7 @@ class Drawer:
             q, parts = self._ask(n, places, masses)
         raise self._no_answer()
 
-    def _await(self, parts: list[Part], answers: Answers, until: float) -> tuple[Bool, Int64]:
+    def _await(self, parts: list[AskedShard], answers: Answers, until: float) -> tuple[Bool, Int64]:
         """Take the parts that come in time; the shards that gave none, and the places that are left."""
         silent = np.zeros(self._transport.shards, bool)
         left: list[Int64] = []
@@ -272,7 +276,7 @@ class Drawer:
         # On a machine where all are slow, the second one comes soon after the first.
         return self._transport.wait(promises, DEADLINE) if any(ready) else ready
 
-    def _taken(self, part: Part, done: bool, took: float) -> Drawn | None:
+    def _taken(self, part: AskedShard, done: bool, took: float) -> DrawnPart | None:
         if not done:
             self.health.miss(part.shard, f"a draw took more than {took:.1f} s")
             return None
@@ -283,7 +287,7 @@ class Drawer:
             self.stale += part.updates
             return None
         self.health.hear(part.shard, status)
-        return drawn if drawn is None else Drawn(*drawn)
+        return drawn if drawn is None else DrawnPart(*drawn)
 
     def _batch(self, request: Request, answers: Answers) -> Batch:
         fields = self._joiner.joined(request.n, answers.parts)

@@ -20,11 +20,12 @@ from .._disk.files import Folder
 from .._opening import load
 from ..buffer import ReplayBuffer
 from ..checkpoints import _manifest
-from ..checkpoints._saving import Saved, manifests_of
+from ..checkpoints._saved import Saved
+from ..checkpoints._saving import manifests_of
 from ..checkpoints.sharded import MANIFEST, directory, facts_name, newest, read_json, saves_in, write_json
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from ._ids import Ids, lanes_in
-from ._wire import Plan
+from ._wire import ShardPlan
 
 _LOG = logging.getLogger("relive")
 Found = tuple[ReplayBuffer, Ids, dict[str, int]]
@@ -33,7 +34,7 @@ Found = tuple[ReplayBuffer, Ids, dict[str, int]]
 class Keeper:
     """Saves one shard, when it is asked to and by the clock."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
+    def __init__(self, plan: ShardPlan, number: int) -> None:
         self._plan, self._number = plan, number
         self._mark: object = None
         self._last: Saved | None = None
@@ -108,7 +109,7 @@ class Keeper:
         return self._last
 
 
-def loaded(plan: Plan, shard: int, again: bool) -> Found | None:
+def loaded(plan: ShardPlan, shard: int, again: bool) -> Found | None:
     """What a shard is to begin with: its own last save, else what all were loaded from; None: it begins empty.
 
     Raises:
@@ -133,11 +134,11 @@ def _missing(path: str, shard: int, facts: dict[str, Any]) -> None:
     _LOG.warning("%s", event(f"Shard {shard} begins empty: it was never saved", path))
 
 
-def _choices(plan: Plan, lanes: int) -> dict[str, Any]:
+def _choices(plan: ShardPlan, lanes: int) -> dict[str, Any]:
     return {"item": plan.item, "sampler": plan.sampler, "capacity": plan.steps * lanes}
 
 
-def _own(plan: Plan, path: str, shard: int) -> Found:
+def _own(plan: ShardPlan, path: str, shard: int) -> Found:
     """A shard's own save."""
     at = directory(path, shard)
     lanes, ids, blocks = _facts(path, shard, plan.num_envs)
@@ -145,7 +146,7 @@ def _own(plan: Plan, path: str, shard: int) -> Found:
     return buffer, ids, blocks
 
 
-def _gathered(plan: Plan, shard: int, facts: dict[str, Any]) -> Found | None:
+def _gathered(plan: ShardPlan, shard: int, facts: dict[str, Any]) -> Found | None:
     """A shard's lanes, out of the saves of another number of shards."""
     path, mine = str(plan.source), set(lanes_in(shard, plan.shards, plan.num_envs).tolist())
     paths, chosen, lanes, lives = [], [], [], []

@@ -18,7 +18,7 @@ from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, message
 from ..samplers import Sampler
 from ..schema import Field, Schema
-from ._wire import Plan
+from ._wire import ShardPlan
 
 
 def planned(
@@ -32,7 +32,7 @@ def planned(
     save_dir: Any = None,
     save_every: Any = None,
     boundaries: Any = BOUNDARIES,
-) -> Plan:
+) -> ShardPlan:
     """What shards are to be built from.
 
     Raises:
@@ -58,7 +58,7 @@ def planned(
             raise ArgumentError(message("`save_dir=` with `save_every=`", "none", "Shards(save_dir)"))
     # A copy: the generator's own numbers are the draws'.
     numbers = copy.deepcopy(rng).integers(0, 2**32, 4) if type(rng) is np.random.Generator else np.zeros(1, np.int64)
-    return Plan(
+    return ShardPlan(
         schema=choices.schema,
         steps=choices.steps,
         boundaries=choices.boundaries,

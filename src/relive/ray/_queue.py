@@ -29,7 +29,7 @@ class Sending:
         self.promise: Any = None
 
 
-class Queue:
+class BlockQueue:
     """What one writer has for one shard. The writer's lock is held in every call but `send`.
 
     Blocks count up from 1, and a shard refuses one whose predecessor it never saw, unless that one is marked as the

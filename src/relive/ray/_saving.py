@@ -16,7 +16,7 @@ from .._ring.lanes import rows_of, sizes_in
 from ..checkpoints.sharded import FORMATS, MANIFEST, count_in, read_json
 from ..errors import CorruptionError, StorageError, event, message
 from ._drawing import Drawer
-from ._wire import Plan, ShardUnavailable, Transport
+from ._wire import ShardPlan, ShardUnavailable, Transport
 
 _PAUSE = 0.02
 
@@ -39,7 +39,7 @@ class SavedShards(Frozen, kw_only=True):
     seconds: float
 
 
-def save(plan: Plan, transport: Transport, drawer: Drawer, path: str, *, rows: bool = True) -> SavedShards:
+def save(plan: ShardPlan, transport: Transport, drawer: Drawer, path: str, *, rows: bool = True) -> SavedShards:
     """Have every shard save itself, and then the first one write what all of them are.
 
     Args:
@@ -100,7 +100,7 @@ def _waited(transport: Any, promise: Any) -> Any:
         raise StorageError(event(f"A shard died while it was saved ({error})", "Shards.save")) from None
 
 
-class Loading:
+class ShardsLoading:
     """What a directory of shards says of itself.
 
     Args:
@@ -136,11 +136,11 @@ class Loading:
             raise CorruptionError(event(f"Damaged ({error})", f"{self.path}/{MANIFEST}")) from None
 
 
-def loading(path: str, item: Any, sampler: Any) -> Loading:
+def loading(path: str, item: Any, sampler: Any) -> ShardsLoading:
     """What is to be loaded from `path`.
 
     Raises:
         StorageError: There is nothing.
         CorruptionError: It is damaged.
     """
-    return Loading(path, read_json(path, MANIFEST), item, sampler)
+    return ShardsLoading(path, read_json(path, MANIFEST), item, sampler)

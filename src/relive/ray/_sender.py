@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from .._base import forks
 from ..errors import ReliveError, event, message
-from ._queue import HELD, Queue
+from ._queue import HELD, BlockQueue
 from ._wire import Transport
 
 # Seconds between two looks at what was acknowledged, and of waiting after which it is said for whom.
@@ -38,7 +38,7 @@ class Sender:
     """
 
     def __init__(
-        self, transport: Transport, queues: Sequence[Queue], lanes: Sequence[int], clock: Callable[[], float]
+        self, transport: Transport, queues: Sequence[BlockQueue], lanes: Sequence[int], clock: Callable[[], float]
     ) -> None:
         self._transport, self._queues, self._lanes, self._clock = transport, queues, lanes, clock
         self.changed = threading.Condition()
@@ -83,7 +83,7 @@ class Sender:
                 error, queue.error = queue.error, None
                 raise error
 
-    def seal(self, queue: Queue, limit: float | None = None) -> None:
+    def seal(self, queue: BlockQueue, limit: float | None = None) -> None:
         """End a queue's block; waits where the shard is slow. Under the lock."""
         since, warned = self._clock(), False
         while queue.must_wait and not queue.open.empty:

@@ -12,16 +12,16 @@ import numpy as np
 
 from .._base.types import Array, Float64, Int64
 from .._buffer.writing import Value, put
-from .._schema.step_parser import Step
+from .._schema.step_parser import ParsedStep
 from ..buffer import ReplayBuffer
-from ..checkpoints._saving import Saved
+from ..checkpoints._saved import Saved
 from ..checkpoints.sharded import MANIFEST, write_json
 from ..errors import NotEnoughData, ReliveError, StorageError, event, message
 from ..samplers import Share
 from ._blocks import followed, restored, stacks
 from ._ids import Ids, lanes_in, most_lives
 from ._keeping import Keeper, loaded
-from ._wire import Block, Drawn, Plan, ShardStatus, packed
+from ._wire import DrawnPart, ShardPlan, ShardStatus, StepBlock, packed
 
 _LOG = logging.getLogger("relive")
 
@@ -49,7 +49,7 @@ class Shard:
     Where it cannot be started, every call says why: an actor whose constructor fails would not come back.
     """
 
-    def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
+    def __init__(self, plan: ShardPlan, number: int, ledger: Ledger) -> None:
         self._plan, self._number = plan, number
         self._added = self._kept = self._stale = self._updated = self._written = 0
         self._largest = 0.0  # that other shards were heard to have
@@ -123,7 +123,7 @@ class Shard:
 
     def draw(
         self, fractions: Float64, largest: float, updates: tuple[Int64, Float64] | None = None
-    ) -> tuple[Drawn | None, ShardStatus]:
+    ) -> tuple[DrawnPart | None, ShardStatus]:
         """The items at these fractions of what the shard has now; None if it has none, or too few.
 
         Args:
@@ -144,7 +144,7 @@ class Shard:
             if "step_ids" in fields:
                 inner = fields["step_ids"]
                 fields["step_ids"] = np.where(inner < 0, -1, self.ids.outer(np.maximum(inner, 0)))
-            return Drawn(fields, masses), self._status(share)
+            return DrawnPart(fields, masses), self._status(share)
 
     def update(self, ids: Int64, td_error: Float64, largest: float) -> tuple[int, ShardStatus]:
         """Set priorities; how many were applied. Ids of steps that were lost or overwritten are dropped."""
@@ -167,7 +167,7 @@ class Shard:
         self._updated += len(ids)
         return applied
 
-    def add(self, writer: str, number: int, first: bool, dropped: int, block: Block) -> bool:
+    def add(self, writer: str, number: int, first: bool, dropped: int, block: StepBlock) -> bool:
         """Add a block.
 
         Args:
@@ -190,7 +190,7 @@ class Shard:
             self._dropped[writer] = dropped
             return True
 
-    def _add(self, writer: str, block: Block) -> None:
+    def _add(self, writer: str, block: StepBlock) -> None:
         local = self.ids.local(block.lanes)
         new = [lane for lane in local.tolist() if self._owners[lane] not in (writer, None)]
         cut = sorted({*self.ids.local(block.cut).tolist(), *new})
@@ -207,11 +207,11 @@ class Shard:
                 self._extend(block, successors, count, chosen, local[chosen])
                 self._added += count * len(local[chosen])
 
-    def _extend(self, block: Block, successors: list[Array], count: int, chosen: Any, lanes: Int64) -> None:
+    def _extend(self, block: StepBlock, successors: list[Array], count: int, chosen: Any, lanes: Int64) -> None:
         def of(array: Array) -> Array:
             return np.ascontiguousarray(array[:count, chosen].swapaxes(0, 1))
 
-        step = Step([*block.values], successors or None, block.terminated, block.truncated).mapped(of)
+        step = ParsedStep([*block.values], successors or None, block.terminated, block.truncated).mapped(of)
         self.buffer._core.writer.put(step, lanes, None if block.priority is None else of(block.priority))
 
     def counts(self, largest: float) -> tuple[ShardStatus, int, int]:

@@ -98,7 +98,7 @@ class ShardStatus(Record):
         return Share(*self[:4])
 
 
-class Drawn(Record):
+class DrawnPart(Record):
     """What a shard drew.
 
     Attributes:
@@ -110,7 +110,7 @@ class Drawn(Record):
     masses: Float64
 
 
-class Block(Record):
+class StepBlock(Record):
     """Steps of some lanes, in time order: arrays `[T, L', ...]`.
 
     Attributes:
@@ -140,7 +140,7 @@ class Block(Record):
     cut: Int64
 
 
-class Plan(Frozen, kw_only=True):
+class ShardPlan(Frozen, kw_only=True):
     """What all shards are built from; small, so that an actor can be started again whatever was evicted.
 
     Attributes:

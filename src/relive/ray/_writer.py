@@ -13,12 +13,12 @@ import numpy as np
 from .._base import check
 from .._base.types import Float64, Int64
 from .._buffer.arguments import lanes_of, raw_priorities
-from .._schema.step_parser import Step, StepParser
+from .._schema.step_parser import ParsedStep, StepParser
 from ..errors import ArgumentError, ReliveError, message
 from ._blocks import Filling
-from ._queue import Queue
+from ._queue import BlockQueue
 from ._sender import STALL, Sender
-from ._wire import Plan, ShardUnavailable, Transport
+from ._wire import ShardPlan, ShardUnavailable, Transport
 
 
 class Writer:
@@ -35,7 +35,7 @@ class Writer:
     """
 
     def __init__(
-        self, plan: Plan, transport: Transport, lanes: Int64, clock: Callable[[], float] = time.monotonic
+        self, plan: ShardPlan, transport: Transport, lanes: Int64, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._plan, self._transport, self._lanes, self._clock = plan, transport, lanes, clock
         self._name = os.urandom(8).hex()
@@ -43,11 +43,11 @@ class Writer:
         self._every = np.arange(len(lanes))
         shards = lanes % plan.shards
         # Of each shard: its queue, and which of the writer's lanes are in it.
-        self._queues: list[tuple[Queue, Int64, Int64 | slice]] = []
+        self._queues: list[tuple[BlockQueue, Int64, Int64 | slice]] = []
         self._place = np.zeros(len(lanes), np.int64)
         for shard in np.unique(shards).tolist():
             mine = np.flatnonzero(shards == shard)
-            queue = Queue(transport, shard, self._name, plan.schema, lanes[mine], clock)
+            queue = BlockQueue(transport, shard, self._name, plan.schema, lanes[mine], clock)
             self._place[mine] = np.arange(len(mine))
             self._queues.append((queue, mine, _sliced(mine)))
         self._sender = Sender(transport, [queue for queue, _, _ in self._queues], lanes.tolist(), clock)
@@ -187,7 +187,7 @@ class Writer:
             raise ArgumentError(message(f"lanes of the writer, {self.env_ids}", f"`{wrong}`", "$.env_ids"))
         return np.asarray(found)
 
-    def _put(self, step: Step, raw: Float64 | None, which: Int64) -> None:
+    def _put(self, step: ParsedStep, raw: Float64 | None, which: Int64) -> None:
         kind, parts = (step.next_values is not None, raw is not None), self._parts(which)
         for queue, _, _ in parts:  # first, since this may wait, and be interrupted
             if queue.open.full or queue.open.kind not in (None, kind):
@@ -200,7 +200,7 @@ class Writer:
                 queue.seal()
                 self._sender.changed.notify_all()
 
-    def _parts(self, which: Int64) -> list[tuple[Queue, Int64 | slice, Int64 | None]]:
+    def _parts(self, which: Int64) -> list[tuple[BlockQueue, Int64 | slice, Int64 | None]]:
         """The queues of some lanes, where these are in the call, and where in the queue's block; None: all in order."""
         if which is self._every:
             return [(queue, sliced, None) for queue, _, sliced in self._queues]

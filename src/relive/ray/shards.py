@@ -23,14 +23,14 @@ from ..errors import ArgumentError, ReliveError, message
 from ..items import Item
 from ..samplers import Sampler
 from ..schema import Schema
-from ._ahead import Ahead, Draws
+from ._ahead import Ahead, ShardDraws
 from ._cluster import Actors, KeyValues, started
 from ._counting import snapshot
 from ._drawing import Drawer
 from ._pace import Pace
 from ._planning import planned
 from ._saving import SavedShards, loading, save
-from ._wire import Plan, Transport
+from ._wire import ShardPlan, Transport
 from ._writer import Writer
 from .stats import ShardsStats
 
@@ -103,7 +103,7 @@ class Shards:
         plan = planned(schema, capacity, num_envs, shards, item, sampler, rng, save_dir, save_every, boundaries)
         self._open(plan, rng, limiter, actor_options, timeout)
 
-    def _open(self, plan: Plan, rng: Any, limiter: Any, options: Any, timeout: float) -> None:
+    def _open(self, plan: ShardPlan, rng: Any, limiter: Any, options: Any, timeout: float) -> None:
         """Start the shards."""
         limit = checked(limiter)
         self._attach(plan, started(plan, options, check.real(timeout, "Shards(timeout)", above=0.0)), rng, limit)
@@ -117,11 +117,11 @@ class Shards:
             self.close()
             raise
 
-    def _attach(self, plan: Plan, transport: Transport, rng: Any, limiter: RateLimiter | None) -> None:
+    def _attach(self, plan: ShardPlan, transport: Transport, rng: Any, limiter: RateLimiter | None) -> None:
         """Be a handle to shards that run already."""
         self._plan, self._transport, self.limiter = plan, transport, limiter
         self._drawer = Drawer(plan, transport, rng)
-        self._draws = Draws(self._drawer, None)
+        self._draws = ShardDraws(self._drawer, None)
         self._owner = self._closed = False
 
     def _limit_from_now(self) -> None:
@@ -401,7 +401,7 @@ class Shards:
 
     # Shared by the above.
 
-    def _running(self) -> Plan:
+    def _running(self) -> ShardPlan:
         if self._closed:
             raise ReliveError(message("open shards", "closed ones", "Shards"))
         return self._plan
@@ -416,7 +416,7 @@ class Shards:
         return size, beta
 
 
-def _attached(plan: Plan, transport: Transport, limiter: RateLimiter | None) -> Shards:
+def _attached(plan: ShardPlan, transport: Transport, limiter: RateLimiter | None) -> Shards:
     """A handle to shards, in another process."""
     made = Shards.__new__(Shards)
     made._attach(plan, transport, np.random.default_rng(), limiter)

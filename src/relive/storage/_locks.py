@@ -15,7 +15,7 @@ with contextlib.suppress(ImportError):  # where there is none, none of these loc
 _RECORD = "hhqqi4x"  # struct flock
 
 
-class Locks:
+class FileLocks:
     """Locks on single bytes of a file, whatever these bytes hold: one holder each, in any process.
 
     The kernel gives them back when their holder closes the file or dies, by whatever death, in whatever container.

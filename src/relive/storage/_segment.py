@@ -21,7 +21,7 @@ import numpy as np
 from .._base.arrays import ArraySpec
 from .._base.types import Array
 from ..errors import ArgumentError, StorageError, event, message
-from ._locks import Locks
+from ._locks import FileLocks
 
 _MAGIC, _FORMAT = b"relive\0\1", 2
 _FORMATS = (1, _FORMAT)  # a writer that knows the first alone would not count its calls, which readers rely on
@@ -45,7 +45,7 @@ class Segment:
 
     def __init__(self, path: str, fd: int, size: int, identity: bytes, places: Mapping[str, tuple[int, int]]) -> None:
         self.path, self.identity, self.fresh = path, identity, False
-        self.locks = Locks(path, fd)
+        self.locks = FileLocks(path, fd)
         self._places = places
         self._mapping = mmap.mmap(fd, size)
         self._arrays: dict[str, Array] = {}

@@ -20,7 +20,7 @@ from .._base.capabilities import completed
 from .._base.extras import needs
 from .._buffer.call_lock import AdapterLock, one_at_a_time
 from .._buffer.stored import drawable_ids
-from .._disk.files import replacing
+from .._disk.replacing import replacing
 from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, CorruptionError, NotEnoughData, SchemaError, message

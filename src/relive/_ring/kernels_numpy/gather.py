@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._base.types import Array, Float32, Float64, Int64
 from ..plans import Expanded, Kept, Part, Sequenced, Stacked
-from .rows import Rows
+from .rows import RingRows
 
 
 class Gather:
@@ -27,7 +27,9 @@ class Gather:
         for column, pick, out in zip(self._columns, self._picks, outs, strict=True):
             out[...] = column[rows[pick]]
 
-    def expand(self, ring: Rows, slots: Int64, discounts: Float32, last: bool, outs: list[Array] | None) -> Expanded:
+    def expand(
+        self, ring: RingRows, slots: Int64, discounts: Float32, last: bool, outs: list[Array] | None
+    ) -> Expanded:
         """The windows at `slots`, and the rows of anchors and successors in `outs` or in new arrays.
 
         `last`: the call reads nothing of these rows afterwards. The native kernel then copies large batches outside of
@@ -43,7 +45,7 @@ class Gather:
 
     def transitions(
         self,
-        ring: Rows,
+        ring: RingRows,
         discounts: Float32,
         keys: Sequence[tuple[str, ...]],
         stacks: Sequence[Stacked],
@@ -65,7 +67,7 @@ class Gather:
 
     def sequences(
         self,
-        ring: Rows,
+        ring: RingRows,
         length: int,
         discounts: Float32,
         time_major: bool,
@@ -97,7 +99,7 @@ class Gather:
 
     def unroll(
         self,
-        ring: Rows,
+        ring: RingRows,
         slots: Int64,
         length: int,
         discounts: Float32,

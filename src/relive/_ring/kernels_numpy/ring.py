@@ -30,11 +30,11 @@ from ..lanes import (
     count_call,
 )
 from ..plans import ColumnLayout, Relabelled, Window
-from .rows import Rows
+from .rows import RingRows
 from .writing import Writing
 
 
-class Ring(Rows):
+class Ring(RingRows):
     """Lanes of rows. Works on arrays it is given and keeps no state of its own.
 
     Args:

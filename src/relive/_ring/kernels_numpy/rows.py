@@ -35,14 +35,14 @@ from ..plans import Changes, ColumnLayout, Followed, Located, State, Unrolled, W
 SEEN = [OLDEST, READY, HEAD]
 
 
-class Column:
+class KernelColumn:
     """One field: all of its storage, and how values are kept in it."""
 
     def __init__(self, layout: ColumnLayout) -> None:
         self.rows, self.frames, self.repeat, self.every = layout.array, layout.frames, layout.repeat, layout.every
 
 
-class Rows:
+class RingRows:
     """Reads the arrays of a ring.
 
     Columns have `depth * L` rows and one row of zeros. A row of a lane is at `row % depth` in its lane's memory, which
@@ -67,7 +67,7 @@ class Rows:
         blocks, self.num_lanes, self.block = marks.shape
         self.depth, self.rows, self.steps = blocks * self.block, rows, steps
         self.num_obs = num_obs
-        self.columns = [Column(layout) for layout in columns]
+        self.columns = [KernelColumn(layout) for layout in columns]
         self.zero_row = self.num_lanes * self.depth
 
     def at(self, memory: Int64, lanes: Int64 | int) -> tuple[Int64, Int64 | int, Int64]:

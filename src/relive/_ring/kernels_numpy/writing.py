@@ -38,7 +38,7 @@ from ..lanes import (
     anchors_in,
     first_rows,
 )
-from .rows import Rows
+from .rows import RingRows
 
 
 class Writing:
@@ -53,7 +53,7 @@ class Writing:
     """
 
     def __init__(
-        self, ring: Rows, clock: Int64, given: Float64 | None, arrival: Int64 | None, journal: Journal
+        self, ring: RingRows, clock: Int64, given: Float64 | None, arrival: Int64 | None, journal: Journal
     ) -> None:
         self._ring, self._journal = ring, journal
         self._clock, self._given, self._arrival = clock, given, arrival

@@ -34,7 +34,7 @@ class _SB3Items:
         return [Item(*row) for row in zip(*(column.numpy()[:, 0].tolist() for column in columns), strict=True)]
 
 
-class SB3(_SB3Items, _sb3.Loop):
+class SB3(_SB3Items, _sb3.Sb3Loop):
     """`relive.sb3.ReplayBuffer` in the loop of `sb3`."""
 
     def _made(self, n_step: int) -> Callable[..., Any]:
@@ -43,7 +43,7 @@ class SB3(_SB3Items, _sb3.Loop):
         return lambda *args, **choices: ReplayBuffer(*args, n_steps=n_step, gamma=self._gamma, **choices)
 
 
-class CleanRL(SB3):
+class AdaptedCleanRL(SB3):
     """The same, as CleanRL's loops call it: infos say nothing of time limits."""
 
     infos = False
@@ -59,7 +59,7 @@ class SB3Learn(_SB3Items, _sb3.Learn):
         return {"replay_buffer_class": ReplayBuffer, "replay_buffer_kwargs": kwargs}
 
 
-class Tianshou(_tianshou.Loop):
+class Tianshou(_tianshou.TianshouLoop):
     """`relive.tianshou.PrioritizedVectorReplayBuffer` in the loop of `tianshou`."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Tianshou(_tianshou.Loop):
         self._buffer.update_weight(self._indices.of(slots, ids), td_errors)
 
 
-class TianshouCollected(_tianshou.Collected):
+class TianshouCollected(_tianshou.CollectorLoop):
     """`relive.tianshou.VectorReplayBuffer` behind a `Collector`."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class TianshouCollected(_tianshou.Collected):
         self._kinds = relive.tianshou
 
 
-class TorchRL(_torchrl.Collected):
+class TorchRL(_torchrl.TorchRLCollected):
     """`relive.torchrl.TensorDictReplayBuffer` behind a `Collector`, prioritized."""
 
     def _made(self, size: int, n_step: int) -> Any:

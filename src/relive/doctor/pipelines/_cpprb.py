@@ -16,7 +16,7 @@ from .._pipeline import Item
 from ._loops import calls_of
 
 
-class Loop:
+class CpprbLoop:
     """`PrioritizedReplayBuffer` in a loop over a Gymnasium vector environment; `done` is `terminated`."""
 
     either = False
@@ -103,19 +103,19 @@ class Loop:
         return [Item(*values) for values in zip(*columns, strict=True)]
 
 
-class DoneEither(Loop):
+class DoneEither(CpprbLoop):
     """The same with `done = terminated or truncated`, as in its examples for the old Gym."""
 
     either = True
 
 
-class NextOf(Loop):
+class NextOf(CpprbLoop):
     """The same with `next_of="obs"`; one-step targets only."""
 
     next_of = True
 
 
-class Checked(Loop):
+class Checked(CpprbLoop):
     """The same with `check_for_update=True`."""
 
     check_for_update = True

@@ -158,7 +158,7 @@ class FastTD3:
         return Item(self._stored["obs"][lane, row], reward, bootstrap, self._stored["next_obs"][lane, last])
 
 
-class Prioritized(FastTD3):
+class PrioritizedFastTD3(FastTD3):
     """The same with priorities: a tensor of masses, summed anew for each draw."""
 
     def _allocate(self, lanes: int, rows: int) -> None:

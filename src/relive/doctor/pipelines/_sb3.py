@@ -16,7 +16,7 @@ from .._pipeline import Item
 from ._loops import calls_of
 
 
-class Loop:
+class Sb3Loop:
     """Its buffers in a loop over a Gymnasium vector environment, with `TimeLimit.truncated` in the infos."""
 
     infos = True  # CleanRL's loops pass no information about time limits
@@ -73,13 +73,13 @@ class Loop:
         return [Item(*row[1:]) for row in dict.fromkeys(tuple(map(float, row)) for row in rows)]
 
 
-class CleanRL(Loop):
+class CleanRL(Sb3Loop):
     """The same, as CleanRL's loops call it: `dones` are the terminations, and infos say nothing of time limits."""
 
     infos = False
 
 
-class Learn(Loop):
+class Learn(Sb3Loop):
     """Its own path: `DQN.learn` in a `DummyVecEnv`.
 
     There is one mode: the `VecEnv` resets within `step`, as SAME_STEP does, environments that do not reset themselves.
@@ -127,7 +127,7 @@ class Learn(Loop):
         return {}
 
 
-class Memory(Learn):
+class OptimizedMemory(Learn):
     """Its own path with `optimize_memory_usage`; one-step targets only."""
 
     def _choices(self, n_step: int) -> dict[str, Any]:

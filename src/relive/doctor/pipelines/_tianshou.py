@@ -15,7 +15,7 @@ from .._pipeline import Item
 from ._loops import calls_of
 
 
-class Loop:
+class TianshouLoop:
     """`PrioritizedVectorReplayBuffer` in a loop over a Gymnasium vector environment."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Loop:
         return [Item(*row) for row in zip(batch.obs, zero.copy(), one - zero, buffer[last].obs_next, strict=True)]
 
 
-class Collected(Loop):
+class CollectorLoop(TianshouLoop):
     """Its own path: a `Collector`; the library resets by itself, so there is one mode. No priorities."""
 
     modes = (AutoresetMode.DISABLED,)
@@ -126,7 +126,7 @@ class Collected(Loop):
             collector.collect(n_step=(end - begin) * num_envs, random=True)
 
 
-class IgnoreObsNext(Collected):
+class IgnoreObsNext(CollectorLoop):
     """The same with `ignore_obs_next=True`."""
 
     ignore_obs_next = True

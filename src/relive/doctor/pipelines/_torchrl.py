@@ -26,7 +26,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-class Collected:
+class TorchRLCollected:
     """`TensorDictReplayBuffer` with `MultiStepTransform` behind a `Collector`; the library resets by itself.
 
     Its prioritized sampler is not examined: it does not load beside every PyTorch.
