@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "elements.hpp"
+#include "lists.hpp"
 #include "numbers.hpp"
 #include "numpy_api.hpp"
 #include "strided.hpp"
@@ -68,7 +68,10 @@ public:
         if (take_number(given)) return known();
         if (PyArray_Check(given)) return masked(given) ? ASK : take_array(given);
         if (PyList_CheckExact(given) || PyTuple_CheckExact(given)) {
-            if (flatten(given)) return known();
+            if (listed_.flatten(given, own_lengths_, axes_)) {
+                describe(listed_.data(), listed_.number(), axes_);
+                return known();
+            }
             if (holds_masked(given, 0)) return ASK;
         } else if (Tensors::known().is(given)) {
             return take_tensor();
@@ -96,7 +99,7 @@ public:
         ready_ = false;
         gathered_.release();
         converted_.release();
-        if (words_.size() >= size_t(LARGE)) std::vector<int64_t>().swap(words_);
+        listed_.release(size_t(LARGE));
     }
 
     // What was acquired, as it is now: Python code that has run since may have changed an array.
@@ -139,25 +142,6 @@ public:
 private:
     static constexpr int64_t LARGE = 1 << 16;  // elements
 
-    // Whether an array of NumPy's masked kind has a mask; Python finds out whether it hides anything.
-    static bool masked(PyObject* given) {
-        nb::object mask = nb::steal(PyObject_GetAttrString(given, "_mask"));
-        if (!mask) PyErr_Clear();
-        return mask && mask.ptr() != PyArrayScalar_False;  // `numpy.ma.nomask`
-    }
-
-    // Whether one is in a list, or in lists of it.
-    static bool holds_masked(PyObject* list, int depth) {
-        const Elements items(list);
-        for (Py_ssize_t i = 0, n = depth < MOST_AXES ? Py_SIZE(list) : 0; i < n; ++i) {
-            const Element item = items[i];
-            if (!item.is_valid() || PyArray_CheckExact(item.ptr())) continue;
-            if (is_list(item) ? holds_masked(item.ptr(), depth + 1) : PyArray_Check(item.ptr()) && masked(item.ptr()))
-                return true;
-        }
-        return false;
-    }
-
     // What is wanted.
     Number type_;
     std::vector<npy_intp> shape_;
@@ -175,10 +159,9 @@ private:
     // What it became.
     const char* pointer_ = nullptr;
     bool ready_ = false;
-    bool floats_ = false, flags_ = false;
     int64_t number_[2];
     Bytes gathered_, converted_;
-    std::vector<int64_t> words_;
+    ListedNumbers listed_;
     npy_intp own_lengths_[MOST_AXES], own_steps_[MOST_AXES];
 
     static Number number(PyArrayObject* array) { return number_of(PyArray_DESCR(array)); }
@@ -293,60 +276,6 @@ private:
         }
         if (found != Number::NONE) describe(number_, found, 0);
         return found != Number::NONE;
-    }
-
-    // Python numbers in nested lists and tuples, all of them integers or all floats, as NumPy does it.
-    bool flatten(PyObject* list) {
-        int axes = 0;
-        for (Element node = kept(list); is_list(node); node = Elements(node.ptr())[0]) {
-            const Py_ssize_t n = Py_SIZE(node.ptr());
-            if (!n || axes == MOST_AXES) return false;
-            own_lengths_[axes++] = n;
-        }
-        words_.clear();
-        if (axes == 1) words_.reserve(size_t(own_lengths_[0]));
-        floats_ = false;
-        flags_ = true;
-        if (!fill(list, 0, axes)) return false;
-        if (flags_)
-            for (size_t i = 0; i < words_.size(); ++i)
-                reinterpret_cast<uint8_t*>(words_.data())[i] = uint8_t(words_[i]);
-        describe(words_.data(), flags_ ? Number::FLAG : floats_ ? Number::F64 : Number::I64, axes);
-        return true;
-    }
-
-    bool fill(PyObject* list, int axis, int axes) {
-        if (!is_list(list)) return false;
-        const Py_ssize_t n = Py_SIZE(list);
-        if (n != own_lengths_[axis]) return false;
-        const Elements items(list);
-        for (Py_ssize_t i = 0; i < n; ++i) {
-            const Element item = items[i];
-            if (!item.is_valid()) return false;
-            if (axis + 1 < axes ? !fill(item.ptr(), axis + 1, axes) : !append(item.ptr())) return false;
-        }
-        return true;
-    }
-
-    static bool is_list(nb::handle object) {
-        return object.is_valid() && (PyList_CheckExact(object.ptr()) || PyTuple_CheckExact(object.ptr()));
-    }
-
-    bool append(PyObject* number) {
-        if (PyFloat_CheckExact(number)) {
-            if (!floats_)
-                for (int64_t& word : words_) word = std::bit_cast<int64_t>(double(word));
-            floats_ = true;
-            flags_ = false;
-            words_.push_back(std::bit_cast<int64_t>(float_of(number)));
-            return true;
-        }
-        if (!PyLong_Check(number) || !(PyBool_Check(number) || PyLong_CheckExact(number))) return false;
-        int overflow = 0;
-        const int64_t word = PyLong_AsLongLongAndOverflow(number, &overflow);
-        flags_ &= PyBool_Check(number) != 0;
-        words_.push_back(floats_ ? std::bit_cast<int64_t>(double(word)) : word);
-        return !overflow;
     }
 
     Taken take_tensor() {

@@ -47,7 +47,7 @@ if _TYPE_CHECKING:
     from ._flow.limiter import RateLimiter as RateLimiter
     from ._opening import load as load
     from ._opening import open as open
-    from .checkpoints._saving import Saved as Saved
+    from .checkpoints._saved import Saved as Saved
     from .checkpoints.autosave import Autosave as Autosave
     from .device import DeviceBuffer as DeviceBuffer
     from .items import Hindsight as Hindsight
@@ -75,7 +75,7 @@ _LATER = {
     "Prioritized": ".samplers",
     "RateLimiter": "._flow.limiter",
     "Sequences": ".items",
-    "Saved": ".checkpoints._saving",
+    "Saved": ".checkpoints._saved",
     "Shared": ".storage",
     "SumTree": ".sum_tree",
     "Trajectory": ".trajectories",

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from ._flow.limiter import RateLimiter
     from ._flow.prefetch import DrawsAhead, Prefetched
     from ._flow.transform import Change
-    from .checkpoints._saving import Saved, Saver
+    from .checkpoints._saved import Saved
+    from .checkpoints._saving import Saver
     from .checkpoints.autosave import Autosave
     from .processes.writer import Writer
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relive._disk.files import replacing
+from relive._disk.replacing import replacing
 
 
 def test_a_file_is_synced_before_it_takes_the_place_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

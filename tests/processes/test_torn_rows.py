@@ -16,7 +16,7 @@ from forking import forked
 from whole_rows import native
 
 import relive
-from relive._buffer.access import Alone
+from relive._buffer.core import Access
 from relive.processes.joint import JointAccess
 
 pytestmark = [native, pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")]
@@ -127,6 +127,6 @@ def test_no_torn_row_is_ever_drawn(size: int, rows: int, seconds: float, record_
 
 @pytest.mark.slow
 def test_meta_without_the_check_rows_are_torn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(JointAccess, "draw", Alone.draw)
+    monkeypatch.setattr(JointAccess, "draw", Access.draw)
     _, bad = hunt(28_000, 16, 3.0, relive.Uniform())
     assert bad > 0

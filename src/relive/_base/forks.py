@@ -25,7 +25,7 @@ class Forked(Protocol):
 
 
 class ForkLock(AbstractContextManager[Any], Protocol):
-    """See `ForkLock` in `_ring/kernels_numpy/calls.py`."""
+    """See `Lock` in `_ring/kernels_numpy/calls.py`."""
 
     def attempt(self) -> bool: ...
     def still(self) -> bool: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from .._base.arrays import Section
 from .._base.frozen import Frozen
@@ -40,8 +40,10 @@ class ChosenItems(NamedTuple):
     fields: Fields
 
 
-class Access(Protocol):
-    """How a buffer is opened: by one process, or together with others.
+class Access:
+    """The access of a buffer to its arrays; this one is that of the only process that has them.
+
+    `processes/joint.py` has that of one of several processes.
 
     Attributes:
         window: The window under which the ring says which steps are drawable.
@@ -50,89 +52,89 @@ class Access(Protocol):
         alone: Whether no other process writes to the arrays.
         shares_sampler: Whether a forked child would write the sampler's arrays, too.
         forked: Whether this process is such a child.
-        may_write: Whether this process may change the values of stored steps.
     """
 
-    window: Window
-    keeps: Sequence[str]
-    busy: Sequence[int]
-    alone: bool
-    shares_sampler: bool
-    forked: bool
+    busy: Sequence[int] = ()
+    alone = True
+    shares_sampler = forked = False
+
+    def __init__(self, window: Window, keeps: Sequence[str]) -> None:
+        self.window, self.keeps = window, keeps
 
     @property
-    def may_write(self) -> bool: ...
+    def may_write(self) -> bool:
+        """True where this process may change the values of stored steps."""
+        return True
 
     def shared(self, lanes: Int64) -> Bool:
-        """Which of the lanes a `Writer` has, of another process or of this one, which writes meanwhile."""
-        ...
+        """Return which of the lanes a `Writer` has, of another process or of this one, which writes meanwhile."""
+        return lanes < 0
 
     def bind(self, ring: Ring) -> LaneClaims | None:
-        """Which lanes of `ring` this process may write; None: all."""
-        ...
+        """Return the lanes of `ring` that this process may write; None: all."""
+        return None
 
     def seen(self, window: Window, ring: Ring) -> Ring:
-        """`ring` as items with `window` see it."""
-        ...
+        """Return `ring` as items with `window` see it."""
+        return ring
 
     def following(self, index: Index) -> Index:
-        """A sampler's index that takes in first what other processes wrote."""
-        ...
+        """Return a sampler's index that takes in first what other processes wrote."""
+        return index
 
     def refreshing(self, refresh: Callable[[], int]) -> Callable[[], int]:
-        """The sampler's `refresh` as a draw calls it: rows that are ready are noted first, for `overtaken`."""
-        ...
+        """Return the sampler's `refresh` as a draw calls it: rows that are ready are noted first, for `overtaken`."""
+        return refresh
 
     def updating(self, update: Callable[[object, object], bool] | None) -> Callable[[object, object], bool] | None:
-        """The sampler's short way to update priorities, behind a look at what other processes wrote."""
-        ...
+        """Return the sampler's short way to update priorities, after a look at what other processes wrote."""
+        return update
 
     def draw(self, core: Core, n: int, beta: float | None) -> Fields:
         """Draw `n` items by the sampler, weights included; the core's `refresh` has been called."""
-        ...
+        rng = core.tally.rng
+        draw = core.index.draw(n, rng, beta)
+        fields = core.expander.expand(draw.slots, rng)
+        fields["weights"] = draw.weights
+        return fields
 
     def copied(self, core: Core, choose: Choose) -> ChosenItems:
         """Copy the items that `choose` returns; while other processes overwrite some of them, refresh and repeat."""
-        ...
+        draw = choose()
+        return ChosenItems(draw, core.expander.expand(draw.slots, core.tally.rng))
 
     def look(self) -> None:
         """See the ring as it is now, and note which rows are ready."""
-        ...
 
     def take_in(self) -> None:
         """See the ring as it is now."""
-        ...
 
     def mend(self) -> None:
         """Put lanes right whose writer was killed in the middle of a call."""
-        ...
 
     def overtaken(self, ids: Int64) -> Bool | None:
-        """Which of the items that were copied since the last look were overwritten meanwhile; None: none."""
-        ...
+        """Return which of the items that were copied since the last look were overwritten meanwhile; None: none."""
+        return None
 
     def gone(self, ids: Int64) -> Bool | None:
-        """Which rows that were read since the last look were overwritten meanwhile; None: none."""
-        ...
+        """Return which rows that were read since the last look were overwritten meanwhile; None: none."""
+        return None
 
     def count(self, updates: int, stale: int) -> None:
         """Count an update of priorities for monitors in other processes."""
-        ...
 
     def keep(self, rng: np.random.Generator, counts: dict[str, int]) -> None:
         """Store what is in no array, and have all arrays written to the disk."""
-        ...
 
     def still(self, take: Callable[[], Int64 | None]) -> None:
         """Call `take` while no other process writes, perhaps several times.
 
         What it returns is how far each lane may go then, int64 `[L]`, until `release`; None: as far as before.
         """
-        ...
+        take()
 
     def release(self) -> None:
         """Let other processes write as they like."""
-        ...
 
     def unmoved(self, counters: Int64) -> None:
         """Check that no other process wrote what must not change for a save: since its counters were `counters`.
@@ -140,15 +142,13 @@ class Access(Protocol):
         Raises:
             ReliveError: One has.
         """
-        ...
 
     def present(self) -> bool:
-        """Whether the process that made the buffer still has it open."""
-        ...
+        """Tell if the process that made the buffer still has it open."""
+        return True
 
     def close(self) -> None:
         """Release lanes, locks and names."""
-        ...
 
 
 class Core(Frozen):

@@ -17,7 +17,6 @@ from .._ring.plans import State
 from ..batch import Batch
 from ..errors import ArgumentError, NotEnoughData, message
 from ..items import Item
-from ..items._protocol import Compiled
 from ..samplers import Sampler, Share
 from ..samplers._protocol import Draw
 from .arguments import ids_of, shortage, stale, td_errors, too_many
@@ -26,6 +25,7 @@ from .notices import DRAWS
 
 if TYPE_CHECKING:
     from .._flow.limit import Limit
+    from .._ring.kernel_types import ExpansionKernel
     from ..items import Fields
 
 
@@ -40,7 +40,7 @@ def calls(core: Core) -> dict[str, Callable[..., Any]]:
     if chooser is None:
         return found
     lock, numbers = core.lock.reentrant, core.tally.numbers
-    expansion = core.expander.kernel if isinstance(core.expander, Compiled) else None
+    expansion: ExpansionKernel | None = getattr(core.expander, "kernel", None)
     if expansion is not None:
         found["sample"] = kernels.sampling(
             lock,

@@ -16,7 +16,6 @@ from ..errors import ArgumentError, message
 from ..samplers import Index
 from ..schema import Schema
 from ..storage import Storage
-from .access import Alone
 from .adding import Adding
 from .choices import Choices
 from .core import Access, Core
@@ -41,7 +40,7 @@ def alone(choices: Choices, storage: Storage, rng: np.random.Generator, fill: Fi
     spec = choices.spec(choices.window, keeps)
     memory = storage.open(spec, choices.identity)
     fresh = None if fill is None else fill(spec, memory)
-    return assemble(choices, storage, memory, Alone(choices.window, keeps), rng, fresh)
+    return assemble(choices, storage, memory, Access(choices.window, keeps), rng, fresh)
 
 
 def assemble(

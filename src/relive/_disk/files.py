@@ -11,12 +11,11 @@ import errno
 import logging
 import os
 import stat
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any
 
 from .._base import check, forks, system
 from .._base.system import AT_ONCE, PLAIN
@@ -351,22 +350,6 @@ def _fill(fd: int, parts: Iterable[Any]) -> None:
             if not written:
                 raise OSError(errno.ENOSPC, "no byte could be written")
             view = view[written:]
-
-
-@contextlib.contextmanager
-def replacing(path: str) -> Iterator[BinaryIO]:
-    """A new file that is synced and takes the place of `path` when the block ends without an error."""
-    fd, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=os.path.dirname(os.path.abspath(path)))
-    try:
-        with open(fd, "w+b") as file:
-            yield file
-            file.flush()
-            system.sync(fd)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def _make(path: str) -> None:

@@ -276,14 +276,14 @@ class Sequenced(Record):
     copies: list[Array]
 
 
-class DrawnLeaves(Record):
+class Drawn(Record):
     """Leaves of a tree and their values."""
 
     leaves: Int64
     values: Float64
 
 
-class SampledLeaves(Record):
+class Sampled(Record):
     """Leaves of a tree, their values, and the importance-sampling weights of what they stand for."""
 
     leaves: Int64

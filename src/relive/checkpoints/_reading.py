@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,11 +31,16 @@ from ._steps import RANGES, batches, clipped, in_units, ranges_of, rows_in
 _PIECE = 2 << 20  # bytes that are read at once: they are still in the processor's cache when they are copied
 
 
-class Piece:
-    """Units of lanes: ranges of them, int64 `[n, 3]` (lane, first, last), and for each column their values in order."""
+class Piece(NamedTuple):
+    """Units of lanes.
 
-    def __init__(self, ranges: Int64, values: list[Array]) -> None:
-        self.ranges, self.values = ranges, values
+    Attributes:
+        ranges: The ranges of these units, int64 `[n, 3]`: lane, first, last.
+        values: For each column their values in order.
+    """
+
+    ranges: Int64
+    values: list[Array]
 
 
 def _as_they_are(ranges: Int64) -> Int64:

@@ -20,7 +20,8 @@ from ..errors import ReliveError, event, message
 if TYPE_CHECKING:
     from typing import Self
 
-    from ._saving import Saved, Saver
+    from ._saved import Saved
+    from ._saving import Saver
 
 SHORTEST = 0.1  # seconds
 _SHARE = 100  # of the clock, one part of which calls may be stopped

@@ -20,13 +20,9 @@ from relive._disk.kinds import SAVES, SHARDS, TRAJECTORIES, kind_of
 from relive.checkpoints import inspection, sharded
 from relive.checkpoints import salvage as salvaging
 from relive.cli import _report
-from relive.cli.terminal import INTERRUPTED, console, interruptible, progress, say, say_files
+from relive.cli.terminal import INTERRUPTED, Stopped, console, interruptible, progress, say, say_files
 from relive.errors import ArgumentError, StorageError, message
 from relive.trajectories.formats import format_of
-
-
-class Stopped(Exception):
-    """Ctrl-C between two files or trajectories."""
 
 
 def inspect(

@@ -17,6 +17,10 @@ INTERRUPTED = 130  # Ctrl-C, or SIGTERM, by which clusters announce the end
 READER_GONE = 141  # the process that read the output has ended, as `head` does
 
 
+class Stopped(Exception):
+    """Ctrl-C between two files."""
+
+
 def console() -> Console:
     """Return a console that raises BrokenPipeError once its output is closed; Rich would exit with status 1."""
     from rich.console import Console

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from relive import trajectories
-from relive.cli.inspect import Stopped, refuse_file
-from relive.cli.terminal import INTERRUPTED, console, interruptible, progress, say
+from relive.cli.inspect import refuse_file
+from relive.cli.terminal import INTERRUPTED, Stopped, console, interruptible, progress, say
 
 
 def convert(

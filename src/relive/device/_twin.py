@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from .._base.types import Array, Int64
-from .._buffer.access import Alone
 from .._buffer.choices import Choices
+from .._buffer.core import Access
 from .._buffer.tally import Tally
 from .._buffer.wiring import assemble
 from .._ring.lanes import HEAD, OLDEST, READY, first_rows, ranges
@@ -193,7 +193,7 @@ class Twin:
         for name in {SEEN, ANCHORS_SEEN} & self._spec.keys():
             self._memory.host(name)[...] = self._memory.host(ROW_COUNTERS)[:, [OLDEST, READY, HEAD]]
         rng = np.random.Generator(philox_of(instant.key, instant.position))
-        access = Alone(self._choices.window, self._keeps)
+        access = Access(self._choices.window, self._keeps)
         core = assemble(self._choices, Ram(), self._memory, access, rng, fresh=False)
         core.writer.resume()
         flags: list[int] = instant.flags.tolist()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from .._buffer.stats import Stats
     from ..buffer import ReplayBuffer
-    from ..checkpoints._saving import Saved
+    from ..checkpoints._saved import Saved
     from ..items import Item
     from ..samplers import Sampler
     from ..schema import Schema

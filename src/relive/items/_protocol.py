@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from .._base.types import Int64
 from .._ring.plans import Window
 from .._ring.ring import Ring
 from ..schema import Schema
-
-if TYPE_CHECKING:
-    from .._ring.kernel_types import ExpansionKernel
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -36,7 +33,10 @@ class View(NamedTuple):
 
 
 class Expander(Protocol):
-    """An item bound to one buffer's ring."""
+    """An item bound to one buffer's ring.
+
+    One that the native `sample` can do without has an attribute `kernel`, which does what `expand` does in one call.
+    """
 
     @abstractmethod
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
@@ -45,16 +45,6 @@ class Expander(Protocol):
         `ids` is among them; the buffer adds `weights`. `rng` is its generator, for items that choose at random.
         """
         ...
-
-
-class Compiled:
-    """An expander that the native `sample` can do without.
-
-    Attributes:
-        kernel: Does what `expand` does, in one call; None: there is none for this schema, or with these kernels.
-    """
-
-    kernel: ExpansionKernel | None = None
 
 
 class Item(Protocol):

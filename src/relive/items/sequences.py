@@ -18,11 +18,12 @@ from ..schema import Column, Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of
 from ._discounts import bound
 from ._outputs import Outputs
-from ._protocol import Compiled, Item, View, sealed
+from ._protocol import Item, View, sealed
 
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
 
+    from .._ring.kernel_types import ExpansionKernel
     from ._protocol import Expander, Fields
 
 Found: TypeAlias = tuple[tuple[str, ...], Array]
@@ -163,8 +164,10 @@ class Sequences(Frozen, Item):
         return self.step_ids or (schema.discount is not None and self.n_step > 1)
 
 
-class _Sequences(Compiled):
+class _Sequences:
     """Has all columns copied run by run in one call; stacks of frames, by lists of rows, in a second one."""
+
+    kernel: ExpansionKernel | None = None  # none for this schema, or with these kernels
 
     def __init__(self, item: Sequences, schema: Schema, ring: Ring, arena: Arena) -> None:
         self._item, self._ring = item, ring

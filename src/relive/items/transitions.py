@@ -18,9 +18,10 @@ from ..errors import ArgumentError, message
 from ..schema import Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of
 from ._outputs import Outputs
-from ._protocol import Compiled, Item
+from ._protocol import Item
 
 if TYPE_CHECKING:
+    from .._ring.kernel_types import ExpansionKernel
     from ._protocol import Expander, Fields
 
 
@@ -106,8 +107,10 @@ class Transitions(Frozen, Item, kw_only=True):
         return bound(_Transitions, self, schema, ring, arena)
 
 
-class _Transitions(Compiled):
+class _Transitions:
     """Plans windows, then has all columns copied in one pass over the rows; stacks of frames in a second one."""
+
+    kernel: ExpansionKernel | None = None  # none for this schema, or with these kernels
 
     def __init__(self, item: Transitions, schema: Schema, ring: Ring, arena: Arena) -> None:
         self._ring = ring

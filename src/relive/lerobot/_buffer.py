@@ -23,7 +23,7 @@ from ..errors import ArgumentError, NotEnoughData, ReliveWarning, StaleId, event
 from ._batches import BatchTransition, random_shift
 from ._columns import StoredColumn, StoredColumns
 from ._keeping import Keeping
-from ._layout import Inexact, Layout, State, AddedStep, Value
+from ._layout import AddedStep, Inexact, State, StepLayout, Value
 
 if TYPE_CHECKING:
     from ._datasets import Dataset
@@ -110,7 +110,7 @@ class ReplayBuffer:
         # A capacity of a few steps has room for a final observation after each of them.
         self._boundaries = 1.0 if capacity <= _SMALL else _SHARE
         self._outer = AdapterLock()
-        self._layout: Layout | None = None
+        self._layout: StepLayout | None = None
         self.relive: relive_buffer.ReplayBuffer | None = None
         self._keeping: Keeping | None = None
         if path is not None:
@@ -122,7 +122,7 @@ class ReplayBuffer:
         if self.relive is None:
             self.relive = keeping.load(self.capacity, self._boundaries, self._seed)
             if self.relive is not None:
-                self._layout = Layout(self.relive.schema, rounded=self._images == "rounded")
+                self._layout = StepLayout(self.relive.schema, rounded=self._images == "rounded")
         if self.relive is not None:
             keeping.begin(self.relive)
 
@@ -164,13 +164,13 @@ class ReplayBuffer:
             SchemaError: A key is missing, or new, or a shape is not that of the first step. Nothing has changed.
         """
         step = AddedStep(state, action, reward, next_state, done, truncated, complementary_info)
-        layout = self._layout or Layout.of(state, action, complementary_info, self._images)
+        layout = self._layout or StepLayout.of(state, action, complementary_info, self._images)
         try:
             self._put(layout, step)
         except Inexact:
             self._put(self._widened(layout), step)
 
-    def _put(self, layout: Layout, step: AddedStep) -> None:
+    def _put(self, layout: StepLayout, step: AddedStep) -> None:
         if self._drops:
             self._say(layout.unknown(step.complementary_info))
         arguments = layout.arguments(step, self._drops)
@@ -181,7 +181,7 @@ class ReplayBuffer:
             if self._keeping is not None:
                 self._keeping.begin(buffer)
 
-    def _made(self, layout: Layout) -> relive_buffer.ReplayBuffer:
+    def _made(self, layout: StepLayout) -> relive_buffer.ReplayBuffer:
         schema, share = layout.schema, self._boundaries
         return relive_buffer.ReplayBuffer(schema, self.capacity, seed=self._seed, boundaries=share)
 
@@ -192,7 +192,7 @@ class ReplayBuffer:
             names = ", ".join(f"`{key}`" for key in sorted(new))
             warnings.warn(event(f"Left out {names}", "$.complementary_info"), ReliveWarning, stacklevel=5)
 
-    def _widened(self, layout: Layout) -> Layout:
+    def _widened(self, layout: StepLayout) -> StepLayout:
         """Store images as float32 from now on: those that are stored, too."""
         wide, old = layout.widened(), self.relive
         if old is None:
@@ -234,7 +234,7 @@ class ReplayBuffer:
         return self._augmented(batch, layout.images) if self.use_drq and layout.images else batch
 
     @one_at_a_time
-    def _drawn(self, batch_size: int) -> tuple[Batch, Layout]:
+    def _drawn(self, batch_size: int) -> tuple[Batch, StepLayout]:
         buffer, layout = self.relive, self._layout
         if buffer is None or layout is None or not len(buffer):
             raise NotEnoughData(event("Cannot sample from an empty buffer", "ReplayBuffer.sample", "add transitions"))
@@ -317,12 +317,12 @@ class ReplayBuffer:
                 a successor or a reward.
             StorageError: The directory has no data set of format v3, or a damaged one.
         """
-        from ._datasets import RecordedFrames, steps_of
+        from ._datasets import DatasetFrames, steps_of
 
         at = "ReplayBuffer.from_lerobot_dataset"
         if state_keys is None:
             raise ArgumentError(message("the features that make a state", "none", f"{at}(state_keys)"))
-        frames = RecordedFrames(lerobot_dataset)
+        frames = DatasetFrames(lerobot_dataset)
         if capacity is None:
             capacity = len(frames)
         if capacity < len(frames):

@@ -72,7 +72,7 @@ def _image(name: str, value: Tensor) -> Tensor:
     return value.permute(2, 0, 1).float() / 255 if value.dtype == torch.uint8 else value.permute(2, 0, 1)
 
 
-class RecordedFrames:
+class DatasetFrames:
     """The frames of a data set, each read once and in order.
 
     Args:

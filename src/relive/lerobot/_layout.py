@@ -41,7 +41,7 @@ class AddedStep(NamedTuple):
     complementary_info: Mapping[str, Value] | None
 
 
-class Layout:
+class StepLayout:
     """The keys of steps, and where their values are in a schema.
 
     Args:
@@ -72,7 +72,7 @@ class Layout:
         action: Tensor,
         info: Mapping[str, Value] | None,
         images: str,
-    ) -> Layout:
+    ) -> StepLayout:
         """The layout of steps like this one, with images as `"exact"`, `"rounded"` or `"float32"` says."""
         values = {key: value.squeeze(0) for key, value in state.items()}
         for keys in (values, named(info or {})):
@@ -155,13 +155,13 @@ class Layout:
         """The keys of `complementary_info` that the first step had not."""
         return {*named(info or {})} - {*(self.info or {})}
 
-    def widened(self) -> Layout:
+    def widened(self) -> StepLayout:
         """The layout of the same steps, with images as float32."""
         fields = {column.keys: column.field for column in self.schema.columns}
         for key in self._codes:
             path = ("obs", *self._state[key])
             fields[path] = Field(fields[path].shape)
-        return Layout(Schema(**nested(fields.items())), rounded=False)
+        return StepLayout(Schema(**nested(fields.items())), rounded=False)
 
     def decoded(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Stored steps of a layout with coded images, as arguments of `extend` for this one."""

@@ -14,7 +14,7 @@ from .._base.generators import generator_of, state_of
 from .._base.nests import zipped
 from .._base.types import Array, Bool, Float32, Int64
 from .._buffer.choices import Choices
-from .._buffer.core import Choose, Core, ChosenItems
+from .._buffer.core import Access, Choose, ChosenItems, Core
 from .._buffer.wiring import Fill, assemble
 from .._ring.lanes import CUTS, GONE, HEAD
 from .._ring.plans import Window
@@ -61,7 +61,7 @@ def founded(choices: Choices, storage: Storage, rng: np.random.Generator, fill: 
     return core
 
 
-class JointAccess:
+class JointAccess(Access):
     """The access of one of several processes: it knows which lanes the others write, and whether a copy is whole.
 
     Args:
@@ -76,11 +76,9 @@ class JointAccess:
     """
 
     def __init__(self, memory: JointMemory, about: BufferDescription) -> None:
-        self.window = about.window
-        self.keeps: Sequence[str] = about.keeps
+        super().__init__(about.window, about.keeps)
         self.alone = False
         self.memory, self.shares_sampler = memory, memory.may_add
-        self.forked = False
         self.hold: Hold | None = None
         self._waits = about.waits
         self._view: ReaderView | None = None

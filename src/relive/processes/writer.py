@@ -20,11 +20,11 @@ from .._flow.call_lock import CallLock
 from .._flow.limit import Limit
 from .._ring.lanes import STEPS
 from ..errors import ArgumentError, ReliveError, message
-from ..storage import JointAccess, Storage
+from ..storage import Joint, Storage
 from ..storage.mapped import Mapped
 from ..storage.shared import Shared, require_native
 from ._description import CHOICES, BufferDescription
-from .joint import JointAccess as JointAccess
+from .joint import JointAccess
 
 if TYPE_CHECKING:
     from .._flow.limiter import RateLimiter
@@ -206,7 +206,7 @@ class _Opened:
 
 def writer_of(storage: Storage, lanes: list[int] | None) -> Writer:
     """`ReplayBuffer.writer` of a buffer in `storage`."""
-    if not isinstance(storage, JointAccess):
+    if not isinstance(storage, Joint):
         remedy = "build the buffer with `storage=relive.Shared(name)` or `relive.Mapped(path)`"
         raise ArgumentError(message("a storage of several processes", f"`{storage!r}`", "writer", remedy))
     return Writer._later(storage.file, lanes)

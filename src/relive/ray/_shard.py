@@ -15,7 +15,7 @@ from .._buffer import drawing, stored
 from .._buffer.writing import Value, put
 from .._schema.step_parser import ParsedStep
 from ..buffer import ReplayBuffer
-from ..checkpoints._saving import Saved
+from ..checkpoints._saved import Saved
 from ..checkpoints.sharded import MANIFEST, write_json
 from ..errors import NotEnoughData, ReliveError, StorageError, event, message
 from ..samplers import Share

@@ -13,7 +13,7 @@ from tianshou.data import Batch
 
 from .._base import check
 from .._base.types import Array
-from .._disk.files import replacing
+from .._disk.replacing import replacing
 from ..errors import CorruptionError, message
 
 _OF_CHILDREN = ("_insertion_idx", "_size", "_ep_return", "_ep_len", "_ep_start_idx", "last_index")

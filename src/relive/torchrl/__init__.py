@@ -18,7 +18,7 @@ from .._adapters.saves import opened, packed
 from .._base import check
 from .._base.capabilities import completed
 from .._base.extras import needs
-from .._disk.files import replacing
+from .._disk.replacing import replacing
 from .._flow.call_lock import AdapterLock, one_at_a_time
 from ..batch import Batch
 from ..buffer import ReplayBuffer

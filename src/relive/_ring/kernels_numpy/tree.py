@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..._base.journal import Journal
 from ..._base.priorities import falling
 from ..lanes import CLEARED, DRAWABLE
-from ..plans import Changes, DrawnLeaves, SampledLeaves
+from ..plans import Changes, Drawn, Sampled
 from .power import mass, power, smallest, weights
 from .ring import Ring
 from .rows import largest_given
@@ -188,7 +188,7 @@ class Tree:
         journal.put(self.state, 2, now)
         self._rebuild(journal, touched)
 
-    def find(self, prefix: Float64s) -> DrawnLeaves:
+    def find(self, prefix: Float64s) -> Drawn:
         """The leaf in whose half-open share of `[0, total)` each prefix lies, and its value.
 
         A leaf of zero is never returned; a prefix at or above the total gives the last positive leaf.
@@ -206,9 +206,9 @@ class Tree:
             for i in np.flatnonzero(doubtful).tolist():
                 child[i], rest[i] = _search_exactly(groups[i].tolist(), float(target[i]))
             node, target = node * FAN_OUT + child, rest
-        return DrawnLeaves(node, self._leaves[node])
+        return Drawn(node, self._leaves[node])
 
-    def draw(self, u: Float64s, stratified: bool) -> DrawnLeaves:
+    def draw(self, u: Float64s, stratified: bool) -> Drawn:
         """Leaves at random in proportion to their values, and the values, from uniforms in [0, 1).
 
         Stratified: the i-th uniform is a point inside the i-th of `len(u)` equal slices of the total.
@@ -218,7 +218,7 @@ class Tree:
             return self.find((np.arange(len(u)) + u) * (total / len(u)) if len(u) else u)
         return self.find(u * total)
 
-    def draw_distinct(self, u: Float64s) -> DrawnLeaves:
+    def draw_distinct(self, u: Float64s) -> Drawn:
         """Leaves drawn one after another, each out of those not drawn yet, and their values; the tree stays as it is.
 
         At most as many as there are positive leaves.
@@ -229,11 +229,11 @@ class Tree:
         for i, uniform in enumerate(u.tolist()):
             indices[i] = self._find_one(uniform * total, hidden)
             total = self._hide(int(indices[i]), hidden)
-        return DrawnLeaves(indices, self._leaves[indices])
+        return Drawn(indices, self._leaves[indices])
 
     def sample(
         self, u: Float64s, stratified: bool, replacement: bool, scale: int, items: float, beta: float
-    ) -> SampledLeaves:
+    ) -> Sampled:
         """A draw and its weights `(value / reference) ** -beta`.
 
         The reference is the smallest value in the batch (scale 0), in the tree (1), or the mean of `items` leaves (2).
@@ -241,7 +241,7 @@ class Tree:
         leaves, values = self.draw(u, stratified) if replacement else self.draw_distinct(u)
         least, total = float(self.state[1]), float(self.state[0])
         reference = smallest(values) if scale == 0 else least if scale == 1 else total / items
-        return SampledLeaves(leaves, values, weights(values, reference, beta))
+        return Sampled(leaves, values, weights(values, reference, beta))
 
     def try_update(
         self, ring: Ring, seen: Int64s, ids: Any, td_error: Any, initial: float, eps: float, alpha: float
