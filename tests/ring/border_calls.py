@@ -177,7 +177,7 @@ def makers() -> dict[str, Callable[[], Call]]:
         "Lock.__init__": lambda: Call(native.Lock, {}, {}),
         **{
             f"Lock.{name}": lambda name=name: Call(getattr(native.Lock(), name), {}, {})
-            for name in ("taken", "attempt", "still", "forked")
+            for name in ("taken", "held", "hold", "attempt", "still", "forked")
         },
         **of("Ring", make_ring, ring_call, ring),
         **of("Gather", make_gather, gather_call, ["take", "taken", "expand", "unroll"]),

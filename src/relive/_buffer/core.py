@@ -23,15 +23,18 @@ from ..schema import Schema
 from ..storage import Joint, Ram, Storage
 from .access import Access, Alone
 from .adding import Adding
+from .arguments import choice
 from .choices import Choices
 from .notices import ALL, Notices
-from .reading import Readers
 
 if TYPE_CHECKING:
     from .._flow.limit import Limit
     from ..checkpoints._saving import Saver
     from ..checkpoints.autosave import Autosave
+    from .reading import Reader
 
+# Items that stay bound to a buffer's steps.
+_MOST = 8
 Add = Callable[..., Int64]
 Fill = Callable[[Mapping[str, ArraySpec], Memory], bool]
 
@@ -102,6 +105,36 @@ class Tally:
     def restore(self, counts: Mapping[str, int]) -> None:
         """Continue the counts of another buffer."""
         self.numbers[:] = [counts.get(name, 0) for name in self.counts()]
+
+
+class Readers:
+    """The items under which a buffer's steps were read lately.
+
+    Args:
+        item: The buffer's own.
+        schema: The fields of a step.
+        ring: As that item sees it.
+    """
+
+    def __init__(self, item: Item, schema: Schema, ring: Ring) -> None:
+        self._own, self._schema, self._ring = item, schema, ring
+        self._known: list[Reader] = []
+
+    def of(self, item: Item, at: str) -> Reader:
+        """Return the reader of an item; make it where there is none.
+
+        Raises:
+            ArgumentError: It is no item, or does not fit.
+        """
+        choice(item, self._own, "item", at)
+        for reader in self._known:
+            if reader.item is item or reader.item == item:
+                return reader
+        with importing:
+            from .reading import Reader
+
+        self._known = [*self._known[1 - _MOST :], Reader(item, self._schema, self._ring, at)]
+        return self._known[-1]
 
 
 class Core(Frozen):

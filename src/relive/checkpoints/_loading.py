@@ -13,9 +13,8 @@ import numpy as np
 from .._base import check
 from .._base.arrays import ArraySpec, Memory
 from .._base.capabilities import completed
+from .._base.check import distinct, generator, integers
 from .._base.forks import importing
-from .._base.generators import generator
-from .._base.integers import distinct, integers
 from .._base.priorities import valid
 from .._base.types import Int64
 from .._base.warned import warn
