@@ -12,8 +12,8 @@ import numpy as np
 from . import items
 from . import storage as storages
 from ._base import check, forks
+from ._base.check import generator, source
 from ._base.forks import importing
-from ._base.generators import generator, source
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
 from ._buffer.adding import SHADOWED, shadow, shadows

@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from ._adapters.holding import HeldSteps
 from ._base import check
-from ._base.integers import lanes_of
+from ._base.check import lanes_of
 from ._base.nests import apart, copied, taken, with_finals
 from ._base.types import Bool, Int64
 from .buffer import ReplayBuffer

@@ -8,14 +8,26 @@ import operator
 import os
 from collections.abc import Iterable
 from itertools import chain
-from typing import TypeGuard
+from types import ModuleType
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from ..errors import ArgumentError, ReliveError, message
-from .types import Array, Bool, Float64
+from ..errors import ArgumentError, PriorityError, ReliveError, message
+from .forks import importing
+from .narrow import as_array, kind_of
+from .types import Array, Bool, Float64, Int64
 
 _DEEPEST = 64  # lists in lists that NumPy takes for an array
+# Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
+_FLOAT64 = np.dtype(np.float64)
+
+
+class Prioritizing(Protocol):
+    """A sampler, of which it is asked if it has priorities."""
+
+    @property
+    def prioritizes(self) -> bool: ...
 
 
 def integer(value: object, at: str, *, minimum: int | None = None, unbounded: bool = False) -> int:
@@ -152,3 +164,99 @@ def first(bad: Bool, values: Array) -> tuple[str, str]:
         return "", got
     position = ", ".join(str(int(i)) for i in np.unravel_index(first, values.shape))
     return f"[{position}]", f"{got} ({int(flat.sum())} of {flat.size})"
+
+
+def generator(seed: Any, at: str = "ReplayBuffer(seed)") -> np.random.Generator:
+    """Make the generator of a `seed`: an integer, a generator, or None."""
+    if isinstance(seed, np.random.Generator):
+        return seed
+    if seed is None:
+        return np.random.default_rng()
+    return np.random.default_rng(integer(seed, at, minimum=0, unbounded=True))
+
+
+def source(value: Any, at: str) -> np.random.Generator:
+    """Return `value` if it is an object that `rng.random(n)` can be asked of: a generator, or one of the caller's."""
+    if isinstance(value, type | ModuleType) or not callable(getattr(value, "random", None)):
+        remedy = "make one by `numpy.random.default_rng(seed)`"
+        raise ArgumentError(message("a `numpy.random.Generator`", f"`{value!r}`", at, remedy))
+    found: np.random.Generator = value
+    return found
+
+
+def integers(value: Any, at: str) -> Int64:
+    """Return `[n]` integers, or refuse the value."""
+    unmasked(value, at, ArgumentError)
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError):
+        array = np.empty(0, object)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        if array.shape == (0,) and array.dtype.kind == "f":
+            return np.empty(0, np.int64)  # an empty list
+        got = f"`{array.dtype}` of shape `{array.shape}`"
+        raise ArgumentError(message("integers of shape `(n,)`", got, at))
+    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise ArgumentError(message("integers below 2**63", f"`{array.max()}`", at))
+    return array.astype(np.int64, "C", copy=not array.flags.aligned)
+
+
+def lanes_of(env_ids: Any, num_envs: int) -> Int64:
+    """Return the lane numbers of a call that is not about all lanes."""
+    lanes = integers(env_ids, "$.env_ids")
+    outside = (lanes < 0) | (lanes >= num_envs)
+    if not len(lanes) or outside.any() or len(distinct(lanes)) != len(lanes):
+        got = f"`{lanes[outside][0]}`" if outside.any() else f"`{lanes.tolist()}`"
+        raise ArgumentError(message(f"distinct lanes from 0 to {num_envs - 1}", got, "$.env_ids"))
+    return lanes
+
+
+def distinct(numbers: Int64) -> Int64:
+    """Return the small numbers, >= 0, that occur in an array, in order.
+
+    `np.unique` lets go of the interpreter inside of C++: a daemon thread that is in it when a process ends aborts that.
+    """
+    return np.flatnonzero(np.bincount(numbers.astype(np.intp, copy=False))).astype(np.int64, copy=False)
+
+
+def numbers(value: Any, at: str) -> Float64:
+    """Return numbers as float64, or refuse the value."""
+    if type(value) is not np.ndarray:
+        unmasked(value, at, PriorityError)
+        try:
+            value = as_array(value)
+        except (ValueError, TypeError, RuntimeError) as error:
+            got = f"`{type(value).__name__}`"
+            raise PriorityError(message("an array of numbers", got, at, str(error).split("\n")[0])) from None
+    if value.dtype is _FLOAT64 and value.flags.c_contiguous and value.flags.aligned:
+        return np.asarray(value)
+    if kind_of(value.dtype) not in "iuf":
+        raise PriorityError(message("an array of numbers", f"`{value.dtype}`", at))
+    return np.asarray(value.astype(np.float64, order="C"))
+
+
+def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Prioritizing | None) -> Float64 | None:
+    """Return raw priorities of new steps, finite and not negative; a single number is the priority of each of them.
+
+    `sampler`: the one that draws; None: any may.
+    """
+    if priority is None:
+        return None
+    raw = numbers(priority, "$.priority")
+    if raw.shape not in ((), shape, shape[1:] if shape[0] == 1 else shape):
+        got = f"shape `{raw.shape}`"
+        raise PriorityError(message(f"priorities of shape `{shape}`, one per step", got, "$.priority"))
+    raw = np.broadcast_to(raw, shape)
+    if sampler is not None and not sampler.prioritizes:
+        raise no_priorities(sampler, "$.priority")
+    with importing:
+        from .priorities import check_given  # most buffers are given none
+
+    check_given(raw)
+    return np.ascontiguousarray(raw)
+
+
+def no_priorities(sampler: object, at: str) -> ArgumentError:
+    """Compose the error of a call about priorities, of which the sampler knows none."""
+    got = f"`{type(sampler).__name__}()`"
+    return ArgumentError(message("a sampler with priorities", got, at, "use `Prioritized()`"))

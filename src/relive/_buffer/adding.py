@@ -10,8 +10,7 @@ from weakref import ref
 import numpy as np
 
 from .._base import check
-from .._base.integers import lanes_of
-from .._base.priorities import raw_priorities
+from .._base.check import lanes_of, raw_priorities
 from .._base.types import Float64, Int64
 from .._flow.call_lock import CallLock
 from .._ring import kernels

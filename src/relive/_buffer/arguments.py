@@ -8,8 +8,7 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from .._base.integers import integers
-from .._base.priorities import numbers
+from .._base.check import integers, numbers
 from .._base.types import Array, Bool, Bytes, Float64, Int64
 from .._ring.plans import State, Window
 from ..errors import ArgumentError, NotEnoughData, PriorityError, StaleId, message

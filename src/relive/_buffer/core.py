@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from .._base.arrays import Section
+from .._base.forks import importing
 from .._base.frozen import Frozen
 from .._base.types import Bool, Float64, Int64
 from .._flow.call_lock import CallLock
@@ -19,16 +20,19 @@ from ..samplers._protocol import Draw
 from ..schema import Schema
 from ..storage import Storage
 from .adding import Adding, LaneClaims
+from .arguments import choice
 from .choices import Choices
 from .notices import Notices
-from .reading import Readers
 from .tally import Tally
 
 if TYPE_CHECKING:
     import numpy as np
 
     from .._flow.limit import Limit
+    from .reading import Reader
 
+# Items that stay bound to a buffer's steps.
+_MOST = 8
 Add = Callable[..., Int64]
 Choose = Callable[[], Draw]
 
@@ -149,6 +153,36 @@ class Access:
 
     def close(self) -> None:
         """Release lanes, locks and names."""
+
+
+class Readers:
+    """The items under which a buffer's steps were read lately.
+
+    Args:
+        item: The buffer's own.
+        schema: The fields of a step.
+        ring: As that item sees it.
+    """
+
+    def __init__(self, item: Item, schema: Schema, ring: Ring) -> None:
+        self._own, self._schema, self._ring = item, schema, ring
+        self._known: list[Reader] = []
+
+    def of(self, item: Item, at: str) -> Reader:
+        """Return the reader of an item; make it where there is none.
+
+        Raises:
+            ArgumentError: It is no item, or does not fit.
+        """
+        choice(item, self._own, "item", at)
+        for reader in self._known:
+            if reader.item is item or reader.item == item:
+                return reader
+        with importing:
+            from .reading import Reader
+
+        self._known = [*self._known[1 - _MOST :], Reader(item, self._schema, self._ring, at)]
+        return self._known[-1]
 
 
 class Core(Frozen):

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._base import check
 from .._base.capabilities import completed
-from .._base.priorities import no_priorities
+from .._base.check import no_priorities
 from .._base.types import Float64, Int64
 from .._ring.kernels import active
 from .._ring.plans import State

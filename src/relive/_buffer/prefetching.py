@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base import check
-from .._base.priorities import no_priorities
+from .._base.check import no_priorities
 from .._flow.prefetch import DrawsAhead, Prefetched, converter
 from .._flow.transform import Change, Transform
 from ..batch import Batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._base.integers import distinct
+from .._base.check import distinct
 from .._base.memory import Arena
 from .._base.types import Int64
 from .._ring.lanes import HEAD, HELD, OLDEST, READY, STEP, anchors_in, first_rows, ranges
@@ -14,10 +14,7 @@ from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..items import Item
 from ..schema import Schema
-from .arguments import choice, stale
-
-# Items that stay bound to a buffer's steps.
-_MOST = 8
+from .arguments import stale
 
 
 class Reader:
@@ -91,30 +88,3 @@ class Reader:
             ready = ready_in(high, (head > 0) & (now[:, HELD] == head), window)
         counters[lanes, OLDEST] = oldest = oldest_in(low, window.lookback)
         counters[lanes, READY] = np.maximum(ready, oldest)
-
-
-class Readers:
-    """The items under which a buffer's steps were read lately.
-
-    Args:
-        item: The buffer's own.
-        schema: The fields of a step.
-        ring: As that item sees it.
-    """
-
-    def __init__(self, item: Item, schema: Schema, ring: Ring) -> None:
-        self._own, self._schema, self._ring = item, schema, ring
-        self._known: list[Reader] = []
-
-    def of(self, item: Item, at: str) -> Reader:
-        """Return the reader of an item; make it where there is none.
-
-        Raises:
-            ArgumentError: It is no item, or does not fit.
-        """
-        choice(item, self._own, "item", at)
-        for reader in self._known:
-            if reader.item is item or reader.item == item:
-                return reader
-        self._known = [*self._known[1 - _MOST :], Reader(item, self._schema, self._ring, at)]
-        return self._known[-1]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._base import check
-from .._base.integers import integers
+from .._base.check import integers
 from .._base.types import Array, Bool, Int64
 from .._ring.lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED, anchors_in, first_rows
 from .._ring.plans import Followed, State

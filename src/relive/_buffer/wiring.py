@@ -18,9 +18,8 @@ from ..schema import Schema
 from ..storage import Storage
 from .adding import Adding
 from .choices import Choices
-from .core import Access, Core
+from .core import Access, Core, Readers
 from .notices import ALL, Notices
-from .reading import Readers
 from .tally import Tally
 
 Fill = Callable[[Mapping[str, ArraySpec], Memory], bool]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._base import check
-from .._base.integers import integers
+from .._base.check import integers
 from .._base.narrow import as_array
 from .._base.types import Array, Bool, Int64
 from .._ring.lanes import GONE, anchors_in, items_of

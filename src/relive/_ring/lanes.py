@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._base.integers import distinct
+from .._base.check import distinct
 from .._base.journal import Journal
 from .._base.types import Array, Bool, Bytes, Int64
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from .._base import check
 from .._base.arrays import ArraySpec, Memory
-from .._base.generators import generator
-from .._base.integers import distinct, integers
+from .._base.check import distinct, generator, integers
 from .._base.priorities import valid
 from .._base.types import Int64
 from .._base.warned import warn

@@ -10,7 +10,7 @@ import zlib
 
 import numpy as np
 
-from .._base.integers import distinct
+from .._base.check import distinct
 from .._base.types import Bool
 from .._disk.files import Folder
 from .._disk.json_files import damaged

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from .._base import check, forks
+from .._base.check import no_priorities
 from .._base.extras import needs
 from .._base.memory import available_bytes
 from .._base.nests import nested
-from .._base.priorities import no_priorities
 from .._buffer.arguments import readable, too_many
 from .._buffer.choices import Choices
 from .._buffer.tally import Tally

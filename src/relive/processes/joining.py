@@ -9,7 +9,7 @@ import numpy as np
 
 from .._base import memory
 from .._base.arrays import Locks
-from .._base.generators import generator
+from .._base.check import generator
 from .._base.types import Array
 from .._buffer.arguments import identity
 from .._buffer.choices import Choices

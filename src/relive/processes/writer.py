@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from .._base import forks
+from .._base.check import lanes_of
 from .._base.forks import importing
-from .._base.integers import lanes_of
 from .._base.system import require_linux
 from .._base.types import Int64
 from .._buffer.adding import Adding

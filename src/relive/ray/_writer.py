@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._base import check
-from .._base.integers import lanes_of
-from .._base.priorities import raw_priorities
+from .._base.check import lanes_of, raw_priorities
 from .._base.types import Float64, Int64
 from .._schema.step_parser import ParsedStep, StepParser
 from ..errors import ArgumentError, ReliveError, message

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._base import narrow
-from .._base.integers import distinct
+from .._base.check import distinct
 from .._base.nests import Path, nested, paths
 from .._base.types import Array, Float64, Int64
 from ..errors import NotEnoughData, SchemaError, message

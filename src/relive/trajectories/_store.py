@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._base import narrow
-from .._base.integers import distinct
+from .._base.check import distinct
 from .._base.memory import Arena
 from .._base.nests import Path
 from .._base.types import Array, Int64

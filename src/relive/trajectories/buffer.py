@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from .._base import check, memory
-from .._base.generators import generator
+from .._base.check import generator
 from .._base.narrow import to_torch
 from .._base.nests import nested
 from .._base.warned import warn
