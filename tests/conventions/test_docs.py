@@ -156,6 +156,7 @@ def test_links_and_file_names_lead_somewhere(page: Path) -> None:
 def test_files_that_pages_about_the_source_name_exist(page: Path) -> None:
     named = re.findall(r"`([\w/.]+\.(?:py|[ch]pp))`", read(page))
     assert named
+    assert max(map(len, read(page).splitlines())) <= 100
     assert not [name for name in named if not ((ROOT / name).exists() or [*SOURCE.rglob(name)])]
 
 
