@@ -20,8 +20,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docst
 extensions += ["boundary_explorer", "playground"]
 
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**.md", "lab/README.md"]
-exclude_patterns = ["**/.*", "**/_build", "benchmarks", "examples", "native", "src", "tests", "lab/src", "lab/tests"]
+include_patterns = ["*.md", "docs/**.md", "lab/README.md", "src/relive/*/README.md"]
+exclude_patterns = ["**/.*", "**/_build", "benchmarks", "examples", "native", "tests", "lab/src", "lab/tests"]
 exclude_patterns += ["README.md", "docs/README.md"]  # code hosts show them; the site has docs/index.md
 nitpicky = True
 myst_heading_anchors = 3

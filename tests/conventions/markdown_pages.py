@@ -8,7 +8,7 @@ from pathlib import Path
 
 from source_tree import ROOT
 
-_GLOBS = ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "lab/*.md")
+_GLOBS = ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "lab/*.md", "src/**/*.md")
 PAGES = sorted(path for pattern in _GLOBS for path in ROOT.glob(pattern))
 
 _FENCE = re.compile(

@@ -19,7 +19,7 @@ import pytest
 from depth import LONG
 from markdown_pages import PAGES, Block, blocks, read
 from needs import needs
-from source_tree import ROOT
+from source_tree import ROOT, SOURCE
 
 # Every example, and the arguments that make it short.
 # None: tests/ray runs it, on its cluster.
@@ -46,6 +46,7 @@ NEEDED = {
 }
 # Other tests cover what these do, and they take seconds.
 LONGER = {"reaching_sb3.py"}
+INSIDE = [ROOT / "ARCHITECTURE.md", *sorted(SOURCE.glob("*/README.md"))]
 WITH_CODE = [page for page in PAGES if any(block.language == "python" for block in blocks(read(page)))]
 
 
@@ -152,10 +153,19 @@ def test_links_and_file_names_lead_somewhere(page: Path) -> None:
     assert not broken
 
 
+@pytest.mark.parametrize("page", INSIDE, ids=names(INSIDE))
+def test_files_that_pages_about_the_source_name_exist(page: Path) -> None:
+    named = re.findall(r"`([\w/.]+\.(?:py|[ch]pp))`", read(page))
+    assert named
+    assert max(map(len, read(page).splitlines())) <= 100
+    assert not [name for name in named if not ((ROOT / name).exists() or [*SOURCE.rglob(name)])]
+
+
 def test_the_index_lists_every_page_of_docs() -> None:
     folder = ROOT / "docs"
     index = {line.strip() for block in blocks(read(folder / "index.md")) for line in block.code.splitlines()}
     pages = {page.stem for page in folder.glob("*.md")} - {"index", "README"}
+    pages |= {f"../{page.relative_to(ROOT).with_suffix('')}" for page in INSIDE}
     assert not pages - index
 
 
