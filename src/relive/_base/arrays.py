@@ -42,11 +42,11 @@ class Memory(Protocol):
 
     @property
     def fresh(self) -> bool:
-        """Whether the arrays are new and zero; else they are as an earlier buffer left them."""
+        """True if the arrays are new and zero, False if an earlier buffer left them."""
         ...
 
     def host(self, name: str) -> Array:
-        """The array that was asked for as `name`, in memory that this process can address."""
+        """Return the array that was asked for as `name`, in memory that this process can address."""
         ...
 
 
@@ -62,7 +62,7 @@ class Locks(Protocol):
         ...
 
     def taken(self, byte: int) -> bool:
-        """Whether another process has a lock."""
+        """Return True if another process holds the lock."""
         ...
 
 
@@ -74,17 +74,17 @@ class JointMemory(Memory, Protocol):
 
     @property
     def locks(self) -> Locks:
-        """Who writes what."""
+        """The locks of the lanes, by which processes see who writes."""
         ...
 
     @property
     def may_add(self) -> bool:
-        """Whether this process may claim lanes; else it only reads."""
+        """True if this process may claim lanes, False if it only reads."""
         ...
 
     @property
     def fresh_sampler(self) -> bool:
-        """Whether the sampler's arrays are new, whatever the others are."""
+        """True if the sampler's arrays are new, even if the others are not."""
         ...
 
     def announce(self, name: str, value: bytes) -> None:
@@ -92,7 +92,7 @@ class JointMemory(Memory, Protocol):
         ...
 
     def sync(self) -> None:
-        """Have what was written where it survives the machine."""
+        """Write the contents to where they survive a crash of the machine."""
         ...
 
     def close(self) -> None:
@@ -114,7 +114,6 @@ class Section:
         self.fresh = memory.fresh if fresh is None else fresh
 
     def host(self, name: str) -> Array:
-        """As in `Memory`."""
         return self.memory.host(self._prefix + name)
 
 
@@ -131,5 +130,4 @@ class Overlay:
         self._memory, self._own = memory, own
 
     def host(self, name: str) -> Array:
-        """As in `Memory`."""
         return self._own[name] if name in self._own else self._memory.host(name)

@@ -37,7 +37,7 @@ def needs(extra: str, at: str) -> Iterator[None]:
 
 
 def later(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package that loads some of its names when they are asked for.
+    """Return the `__getattr__` of a package that loads some of its names on first use.
 
     Args:
         package: The package's name.

@@ -33,7 +33,7 @@ class Lock(AbstractContextManager[Any], Protocol):
 
 
 class CallLock(Protocol):
-    """What no other thread is to be inside of when this process forks."""
+    """A lock that no other thread may hold when this process forks."""
 
     @property
     def reentrant(self) -> Lock:
@@ -76,7 +76,7 @@ def inside() -> bool:
 
 
 def locks() -> list[CallLock]:
-    """All that are held over a fork, in the order in which threads take them."""
+    """Return all locks that are held during a fork, in the order in which threads take them."""
     with _list:
         return [*_outer, *_locks]
 

@@ -29,12 +29,12 @@ class Check(NamedTuple):
 
 
 def is_damage(error: StorageError) -> bool:
-    """Whether an error is about the file that was read, and not about what this process may do, or what it writes."""
+    """Return True if the file is damaged, False if this process may not read it, or cannot write."""
     return getattr(error.__cause__, "errno", None) not in _OTHERS
 
 
 def failures(checks: Sequence[Check], progress: Progress | None = None) -> Iterator[tuple[str, str]]:
-    """The damaged files by name, each with a message.
+    """Yield the name of each damaged file with a message.
 
     Raises:
         StorageError: A file cannot be read, or what is made of it not be written, for a reason that says nothing of it.

@@ -85,7 +85,7 @@ class Folder:
         self._close()
 
     def _forked(self) -> None:
-        """In a child: close what its parent has locked, without unlocking it."""
+        """Close the files in a child without releasing its parent's locks."""
         self._close()
 
     def _close(self) -> None:
@@ -95,14 +95,14 @@ class Folder:
         self._lock, self._fd = None, -1 if system.DIRECTORIES_OPEN else None
 
     def _at(self, name: str) -> str:
-        """The name as calls take it: within the open directory, or else with its path."""
+        """Return the name that calls take: relative to the open directory, or else with its path."""
         return os.path.join(self.path, name) if self._fd is None else name
 
     def _open(self, name: str, flags: int) -> int:
         return os.open(self._at(name), flags | PLAIN, _MODE, dir_fd=self._fd)
 
     def sizes(self) -> dict[str, int]:
-        """The sizes of all regular files, by name."""
+        """Return the sizes of all regular files, by name."""
         found = {}
         with reported(self.path, "list the directory"):
             with os.scandir(self.path if self._fd is None else self._fd) as listed:
@@ -116,7 +116,7 @@ class Folder:
         return found
 
     def size(self, name: str) -> int | None:
-        """The size of a regular file, None if there is none of this name."""
+        """Return the size of a regular file, or None if there is none of this name."""
         with reported(f"{self.path}/{name}", "look at the file"):
             try:
                 found = os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
@@ -229,7 +229,7 @@ class Folder:
 
     @contextlib.contextmanager
     def reading(self, name: str, mode: int = os.O_RDONLY) -> Iterator[int]:
-        """A regular file, open inside the `with` block; errors of reading it name the file."""
+        """Open a regular file for the `with` block; errors of reading it name the file."""
         fd = self.open(name, mode)
         try:
             with reported(f"{self.path}/{name}", "read the file"):
@@ -252,7 +252,7 @@ class Folder:
 
 @contextlib.contextmanager
 def empty_folder(path: str | os.PathLike[str]) -> Iterator[Folder]:
-    """A new or an empty directory to write to. If that fails, nothing is left in it."""
+    """Open a new or empty directory for writing. On failure, remove everything from it."""
     with contextlib.closing(Folder(path, create=True)) as folder:
         if folder.sizes():
             remedy = "choose another, or remove it first"
@@ -266,17 +266,17 @@ def empty_folder(path: str | os.PathLike[str]) -> Iterator[Folder]:
 
 
 def at_once() -> int:
-    """How many files a call may have open at the same time."""
+    """Return the number of files that a call may have open at the same time."""
     return min(max(system.most_open_files() // 8, 4), 256)
 
 
 def kept_open() -> int:
-    """The number of files that may stay open for a later call."""
+    """Return the number of files that may stay open for a later call."""
     return min(system.most_open_files() // 4, 1024)
 
 
 def _opened(path: str) -> int | None:
-    """A descriptor of a directory; None where they have none.
+    """Open a directory; return its descriptor, or None if the system has none for directories.
 
     Raises:
         OSError: There is no such directory.
@@ -329,7 +329,7 @@ def _reserve(fd: int, nbytes: int) -> None:
 
 
 def _in_memory(fd: int) -> bool:
-    """Whether an open file is one of a file system in memory, as far as the system says."""
+    """Return True if an open file is in a file system in memory, as far as the system tells."""
     device = os.fstat(fd).st_dev
     if os.major(device):  # a disk's
         return False
@@ -355,7 +355,7 @@ def _fill(fd: int, parts: Iterable[Any]) -> None:
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[BinaryIO]:
-    """A new file that is synced and takes the place of `path` when the block ends without an error."""
+    """Open a new file that is synced and replaces `path` when the block ends without an error."""
     fd, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=os.path.dirname(os.path.abspath(path)))
     try:
         with open(fd, "w+b") as file:
@@ -407,7 +407,7 @@ def let_go(fd: int) -> None:
 
 
 def size_of(fd: int) -> int:
-    """Bytes of an open file."""
+    """Return the size of an open file in bytes."""
     return os.fstat(fd).st_size
 
 
