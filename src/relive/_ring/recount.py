@@ -57,13 +57,13 @@ class Stored(Frozen):
 
     @staticmethod
     def of(marks: Bytes, first: Int64, head: Int64) -> Stored:
-        """Marks of the rows `[first, head)` of each lane, without gaps between the lanes."""
+        """Hold the marks of the rows `[first, head)` of each lane, without gaps between the lanes."""
         counts = head - first
         return Stored(marks, first, head, np.cumsum(counts) - counts)
 
     @staticmethod
     def read(marks: Bytes, lanes: Int64, first: Int64, head: Int64) -> Stored:
-        """Copies of marks `[blocks, lanes of the ring, K]`: those of the rows `[first, head)` of `lanes`."""
+        """Copy the marks of the rows `[first, head)` of `lanes` out of `[blocks, lanes of the ring, K]`."""
         found = np.empty((head - first).sum(), np.uint8)
         _, count, block = marks.shape
         kernels.active().copy_ranges([marks.reshape(-1)], count, block, np.stack([lanes, first, head], axis=1), [found])
@@ -71,29 +71,29 @@ class Stored(Frozen):
 
     @property
     def end(self) -> Int64:
-        """Where the marks of each lane end."""
+        """The ends of the lanes' marks."""
         return self.at(self.head)
 
     def at(self, rows: Int64) -> Int64:
-        """Where the marks of a row of each lane are."""
+        """Return the positions of the marks of one row of each lane."""
         return self.begin + (rows - self.first)
 
     def since(self, rows: Int64) -> Stored:
-        """What each lane stores from a row on."""
+        """Return the part of each lane from a row on."""
         return Stored(self.marks, rows, self.head, self.at(rows))
 
     def rows(self, at: Int64) -> Int64:
-        """The row of each lane whose mark is there."""
+        """Return the row of each lane whose mark is at a position."""
         return self.first + (at - self.begin)
 
 
 def steps_in(stored: Stored) -> Int64:
-    """How many rows of each lane hold a step."""
+    """Count the steps among the rows of each lane."""
     return _count(stored.marks & STEP, stored.begin, stored.end)
 
 
 def first_kept(stored: Stored, steps: int) -> Int64:
-    """The first row of each lane that keeps `steps` steps, the newest."""
+    """Return the first row of each lane that keeps `steps` steps, the newest."""
     found = np.flatnonzero(stored.marks & STEP)
     low, high = np.searchsorted(found, (stored.begin, stored.end))
     dropped = np.append(-1, found)[np.maximum(high - steps, 0)]  # the newest that is one too many
@@ -101,7 +101,7 @@ def first_kept(stored: Stored, steps: int) -> Int64:
 
 
 def oldest_in(stored: Stored, lookback: int) -> Int64:
-    """The first row of each lane that can be drawn: of those before it, rows that are read with them are gone."""
+    """Return the first drawable row of each lane: those before it need rows that are gone."""
     marks, begin = stored.marks, stored.begin
     begins = np.flatnonzero(marks & FIRST)
     most = np.where(stored.first > 0, np.minimum(lookback, stored.end - begin), 0)
@@ -110,7 +110,7 @@ def oldest_in(stored: Stored, lookback: int) -> Int64:
 
 
 def ready_in(stored: Stored, held: Bool, window: Window) -> Int64:
-    """The first row of each lane whose window is not complete.
+    """Return the first row of each lane whose window is incomplete.
 
     Args:
         stored: The marks.
@@ -189,7 +189,7 @@ def recover(marks: Bytes, counters: Int64, lanes: Int64, rows: int, steps: int, 
 
 
 def with_starts(stored: Stored, steps: Int64, starts: int) -> Bytes:
-    """The marks of lanes where items start at every `starts`-th step.
+    """Return the marks of lanes in which items start at every `starts`-th step.
 
     Args:
         stored: The marks.
@@ -222,19 +222,19 @@ def drop_rows(marks: Bytes, lost: Bool, blind: Bool, older: int, window: Window)
 
 
 def _count(flags: Array, begin: Int64, end: Int64) -> Int64:
-    """How many of `flags[begin:end]` are not zero, for each pair of places."""
+    """Count the nonzero entries of `flags[begin:end]` for each pair of positions."""
     low, high = np.searchsorted(np.flatnonzero(flags), (begin, end))
     return np.asarray(high - low)
 
 
 def _after_last(flags: Bool, end: Int64) -> Int64:
-    """The place after the last flag that is set before each place; 0 if none is."""
+    """Return the position after the last flag set before each of `end`, or 0."""
     found = np.flatnonzero(flags)
     return np.asarray(np.append(-1, found)[np.searchsorted(found, end)] + 1)
 
 
 def _dropped(marks: Bytes) -> Bool:
-    """Which rows were steps that a cut dropped."""
+    """Mark the rows whose steps a cut dropped."""
     return np.asarray((marks & (STEP | LOST)) == LOST)
 
 
@@ -259,7 +259,7 @@ def _end_before(marks: Bytes, begin: int, blind: Bool, older: int, window: Windo
 
 
 def _blind_after(marks: Bytes, step: int, blind: Bool) -> bool:
-    """Whether the observation after a step cannot be read."""
+    """Return True if the observation after a step cannot be read."""
     if marks[step] & LOST:
         return False
     after = step + 1
@@ -291,5 +291,5 @@ def _until_first(marks: Bytes) -> int:
 
 
 def _without_steps(marks: Array) -> Array:
-    """The marks of rows whose steps are dropped: their numbers count on."""
+    """Mark the steps of rows as dropped; their numbers still count."""
     return np.where(marks & (STEP | LOST), LOST, 0).astype(np.uint8)
