@@ -30,7 +30,7 @@ class Drawn(NamedTuple):
 
 
 class Access(Protocol):
-    """How a buffer is opened: by one process, or together with others.
+    """The way a buffer is opened: by one process, or together with others.
 
     Attributes:
         window: The window under which the ring says which steps are drawable.
@@ -53,27 +53,27 @@ class Access(Protocol):
     def may_write(self) -> bool: ...
 
     def shared(self, lanes: Int64) -> Bool:
-        """Which of the lanes a `Writer` has, of another process or of this one, which writes meanwhile."""
+        """Mark the lanes that a `Writer` of another process, or of this one, may be writing."""
         ...
 
     def bind(self, ring: Ring) -> Claims | None:
-        """Which lanes of `ring` this process may write; None: all."""
+        """Return the claims on lanes of `ring` that this process may write, or None if it may write all."""
         ...
 
     def seen(self, schema: Schema, window: Window, ring: Ring) -> Ring:
-        """`ring` as items with `window` see it."""
+        """Return `ring` as items with `window` see it."""
         ...
 
     def following(self, index: Index) -> Index:
-        """A sampler's index that takes in first what other processes wrote."""
+        """Wrap a sampler's index so that it first takes in steps of other processes."""
         ...
 
     def refreshing(self, refresh: Callable[[], int]) -> Callable[[], int]:
-        """The sampler's `refresh` as a draw calls it: rows that are ready are noted first, for `overtaken`."""
+        """Wrap the sampler's `refresh` for draws: first note the rows that are ready, for `overtaken`."""
         ...
 
     def updating(self, update: Callable[[object, object], bool] | None) -> Callable[[object, object], bool] | None:
-        """The sampler's short way to update priorities, behind a look at what other processes wrote."""
+        """Wrap the sampler's short way to update priorities: first look for steps of other processes."""
         ...
 
     def draw(self, core: Core, n: int, beta: float | None) -> Fields:
@@ -97,11 +97,11 @@ class Access(Protocol):
         ...
 
     def overtaken(self, ids: Int64) -> Bool | None:
-        """Which of the items that were copied since the last look were overwritten meanwhile; None: none."""
+        """Mark the items copied since the last look that were overwritten meanwhile; return None if none were."""
         ...
 
     def gone(self, ids: Int64) -> Bool | None:
-        """Which rows that were read since the last look were overwritten meanwhile; None: none."""
+        """Mark the rows read since the last look that were overwritten meanwhile; return None if none were."""
         ...
 
     def count(self, updates: int, stale: int) -> None:
@@ -132,7 +132,7 @@ class Access(Protocol):
         ...
 
     def present(self) -> bool:
-        """Whether the process that made the buffer still has it open."""
+        """Return True if the process that made the buffer still has it open."""
         ...
 
     def close(self) -> None:

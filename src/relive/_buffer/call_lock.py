@@ -45,7 +45,7 @@ class CallLock:
         forks.halt(self)
 
     def alone(self) -> AbstractContextManager[bool]:
-        """The lock, for a `with` block that refuses to be entered twice.
+        """Return the lock, for a `with` block that cannot be entered twice.
 
         Raises:
             ReliveError: This thread is inside a call.
@@ -56,7 +56,7 @@ class CallLock:
 
     @staticmethod
     def refusal() -> ReliveError:
-        """Why a call inside another one is refused."""
+        """Make the error of a call inside another one."""
         got = "one inside another call of the same thread"
         remedy = "set a flag in the signal handler, and call when that call has returned; only `stats()`, "
         remedy += "`can_sample()` and `len()` may be called at any time"
@@ -100,7 +100,7 @@ def one_at_a_time(
 
 
 def before_the_end(call: Callable[[], None]) -> Callable[[], None]:
-    """Have `call` made at the end of the program, after all that the program itself has for its end.
+    """Register `call` for the end of the program, after everything that the program itself does then.
 
     What the program registered with `atexit` since it imported relive comes first, whenever `call` was given.
     """

@@ -36,7 +36,7 @@ Fill = Callable[[Mapping[str, ArraySpec], Memory], bool]
 
 
 class Tally:
-    """What a buffer knows that is in none of its arrays.
+    """The state of a buffer outside its arrays.
 
     Attributes:
         rng: The generator of its draws.
@@ -95,7 +95,7 @@ class Tally:
         self.autosave: Autosave | None = None
 
     def counts(self) -> dict[str, int]:
-        """What was drawn and updated, by the names that saves have."""
+        """Return the counts of draws and updates, by their names in saves."""
         return dict(zip(("drawn", "updates", "stale_updates"), self.numbers.tolist(), strict=True))
 
     def restore(self, counts: Mapping[str, int]) -> None:
@@ -185,7 +185,7 @@ class _ParentsSampler:
 
 
 def forked(core: Core) -> Core:
-    """The core in a forked child: it may add, and has no sampler, whose arrays both processes would write."""
+    """Return the core for a forked child: it may add, but not draw, since both would write the sampler's arrays."""
     core.access.forked = True
     if core.limit is not None:
         core.limit.present = core.access.present
@@ -195,7 +195,7 @@ def forked(core: Core) -> Core:
 
 
 def opened(choices: Choices, storage: Storage, rng: np.random.Generator, fill: Fill | None = None) -> Core:
-    """The core of a buffer whose arrays `storage` opens.
+    """Build the core of a buffer on arrays that `storage` opens.
 
     Args:
         choices: What it is built from.
@@ -284,7 +284,7 @@ def assemble(
 def ring_of(
     schema: Schema, rows: int, steps: int, memory: Memory, access: Access, notices: Notices, fresh: bool | None = None
 ) -> Ring:
-    """The ring that this process writes to: lanes of `rows` rows that keep `steps` steps."""
+    """Make the ring that this process writes to: lanes of `rows` rows that keep `steps` steps."""
     arrays = Section(memory, "ring/", fresh)
     ring = Ring(schema, access.window, rows, steps, arrays, access.keeps, notices.note, access.busy)
     ring.kernel.watched = ALL

@@ -26,7 +26,7 @@ _NO_WEIGHTS = np.empty(0, np.float32)
 
 
 def stored(core: Core) -> int:
-    """`len(buffer)`."""
+    """Implement `len(buffer)`."""
     if not core.lock.taken():
         with core.lock.reentrant:
             core.access.mend()
@@ -35,7 +35,7 @@ def stored(core: Core) -> int:
 
 
 def stats(core: Core) -> Stats:
-    """`ReplayBuffer.stats`."""
+    """Implement `ReplayBuffer.stats`."""
     nested = core.lock.taken()
     with core.lock.reentrant:
         if not nested:
@@ -57,7 +57,7 @@ def stats(core: Core) -> Stats:
 
 
 def follow(core: Core, ids: Any, steps: Any) -> Followed:
-    """`ReplayBuffer.follow`."""
+    """Implement `ReplayBuffer.follow`."""
     checked = ids_of(ids, _FOLLOW)
     wanted = _steps_of(steps, len(checked))
     with core.lock.alone():
@@ -74,7 +74,7 @@ def follow(core: Core, ids: Any, steps: Any) -> Followed:
 
 
 def column(core: Core, path: str) -> Array:
-    """`ReplayBuffer.column`."""
+    """Implement `ReplayBuffer.column`."""
     with core.lock.alone():
         core.access.look()
         places = _Places(core.ring, core.schema)
@@ -87,13 +87,13 @@ def column(core: Core, path: str) -> Array:
 
 
 def drawable_ids(core: Core) -> Int64:
-    """The ids of all items that can be drawn, ascending. Called with the lock held."""
+    """Return the ids of all items that can be drawn, ascending. Called with the lock held."""
     core.access.look()
     return np.sort(core.ring.ids(core.ring.changes(np.zeros((core.ring.lanes, 3), np.int64)).added))
 
 
 def batches(core: Core, batch_size: int, shuffle: bool, drop_last: bool) -> Iterator[Batch]:
-    """`ReplayBuffer.batches`."""
+    """Implement `ReplayBuffer.batches`."""
     at = "ReplayBuffer.batches"
     size = check.integer(batch_size, f"{at}(batch_size)", minimum=1)
     check.flag(shuffle, f"{at}(shuffle)")
@@ -110,7 +110,7 @@ def _parts(core: Core, ids: Int64, size: int, end: int) -> Iterator[Batch]:
         part = ids[begin : begin + size]
 
         def choose(part: Int64 = part) -> Draw:
-            """The items of those ids that can still be drawn."""
+            """Choose those of the ids that can still be drawn."""
             core.access.look()
             slots, states = core.ring.locate(part)
             if states is not None:
@@ -128,7 +128,7 @@ def _parts(core: Core, ids: Int64, size: int, end: int) -> Iterator[Batch]:
 
 
 def clear(core: Core) -> None:
-    """`ReplayBuffer.clear`."""
+    """Implement `ReplayBuffer.clear`."""
     with core.lock.alone():
         core.writer.clear()
         if core.limit is not None:
@@ -164,7 +164,7 @@ class _Places:
         return np.asarray(self._rows * self._ring.lanes + self._lanes)
 
     def column(self, path: str) -> Array:
-        """The array of `ReplayBuffer.column`."""
+        """Return the array of `ReplayBuffer.column`."""
         ring, flags = self._ring, {"terminated": TERMINATED, "truncated": TRUNCATED}
         fields = {".".join(column.keys): number for number, column in enumerate(self._schema.columns)}
         check.one_of(path, [*fields, *flags, "ids"], "ReplayBuffer.column")
@@ -183,7 +183,7 @@ class _Places:
         return found
 
     def _numbers(self) -> Int64:
-        """The number of each stored step in its lane, modulo `starts`; those that a cut dropped count."""
+        """Number the stored steps of each lane, modulo `starts`; steps that a cut dropped count."""
         starts, steps = self._ring.window.starts, self._ring.counters[:, [STEPS]]
         by_age = (self._head + np.arange(self._ring.rows)) % self._ring.rows  # the place of the oldest row first
         counted = np.take_along_axis((self._marks & (STEP | LOST)) > 0, by_age, axis=1)
