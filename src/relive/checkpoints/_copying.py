@@ -49,7 +49,7 @@ class Copy(Frozen):
 
 
 def copied(core: Core) -> Copy:
-    """A copy of a buffer, made under its lock."""
+    """Copy a buffer under its lock."""
     ring = core.ring
     snapshot = Snapshot(core)
     columns = list[Array]()
@@ -73,7 +73,7 @@ def copied(core: Core) -> Copy:
 
 
 def rebuilt(kind: type[ReplayBuffer], copy: Copy) -> ReplayBuffer:
-    """A buffer of class `kind` that goes on like the one that was copied."""
+    """Build a buffer of class `kind` that continues like the one that was copied."""
     arrays, choices = copy.arrays, copy.choices
     lanes = lanes_of(arrays, choices.rows)
 
@@ -95,7 +95,7 @@ def rebuilt(kind: type[ReplayBuffer], copy: Copy) -> ReplayBuffer:
 
 
 def _units(ring: Ring, number: int, column: Column, first: Int64, head: Int64) -> tuple[Int64, Array, int]:
-    """The units of a column that have the lanes' stored rows and the observation after them, as ranges.
+    """Return the ranges of a column's units that hold the lanes' stored rows and the observation after them.
 
     With them its array, and how many units of a lane lie together in it.
     """

@@ -84,7 +84,7 @@ class Saved:
         self._ended.set()
 
     def _forked(self) -> None:
-        """In a child of the process that saves, where the wait would never end."""
+        """End with an error in a child of the process that saves, where the wait would never end."""
         if not self.done:
             self._ended = threading.Event()
             what = "The thread that saves stayed in the process that this one was forked from"
@@ -92,7 +92,7 @@ class Saved:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """True once the save has ended."""
         return self._ended.is_set()
 
     @property
@@ -107,7 +107,7 @@ class Saved:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The seconds that the save took."""
         return self.wait()._seconds
 
     def __repr__(self) -> str:
@@ -212,7 +212,7 @@ class Saver:
             warnings.warn(event(what, at, remedy), ReliveWarning, stacklevel=6)
 
     def save(self, core: Core, path: str, keep: int, wait: bool, verify: bool) -> Saved:
-        """`ReplayBuffer.save`."""
+        """Implement `ReplayBuffer.save`."""
         keep = check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
         check.flag(wait, "ReplayBuffer.save(wait)")
         check.flag(verify, "ReplayBuffer.save(verify)")
@@ -236,7 +236,7 @@ class Saver:
             return task.saved
 
     def _forked(self) -> None:
-        """In a child: the thread that saves is not there, and what it saves is not the child's."""
+        """Start afresh in a child, which has no thread that saves, and no part in its saves."""
         self._lock, self._behind, self._claimed = kernels.active().Lock(), None, None
         self._known, self._mark = self.known, os.urandom(8).hex()
 
@@ -249,7 +249,7 @@ class Saver:
 
 
 def save(core: Core, path: str | os.PathLike[str], keep: int, wait: bool, verify: bool) -> Saved:
-    """`ReplayBuffer.save`."""
+    """Implement `ReplayBuffer.save`."""
     folder = check.path(path, "ReplayBuffer.save(path)")
     with core.lock.alone():
         saver = saver_of(core.tally)
@@ -263,7 +263,7 @@ def saver_of(tally: Tally) -> Saver:
 
 
 def manifests_of(folder: Folder, identity: str) -> list[Manifest]:
-    """The saves of a directory, which have to be those of the buffer with that identity.
+    """Read the manifests of a directory, which have to be those of the buffer with that identity.
 
     Raises:
         StorageError: They are another buffer's, or all are damaged.
@@ -367,7 +367,7 @@ class _Task:
         return Basis(manifest.token, self._snapshot.head, tuple(parts))
 
     def _continued(self, found: Sequence[Manifest], basis: Basis | None) -> Basis | None:
-        """The save that this buffer made last, if the directory has it, and nothing is seen to be wrong with it."""
+        """Return this buffer's last save, if the directory has it and no damage is found."""
         if basis is None or all(manifest.token != basis.token for manifest in found):
             return None
         wrong = self._checks.wrong([(_manifest.steps_name(part.file.number), part.file) for part in basis.parts])
@@ -406,7 +406,7 @@ class _Task:
 
 
 def choices_of(core: Core) -> dict[str, object]:
-    """What a buffer was built from, as JSON."""
+    """Describe the choices of a buffer as JSON."""
     choices = core.choices
     limiter = {} if core.limit is None else {"limiter": described(core.limit.limiter)}
     return {
@@ -430,7 +430,7 @@ def _written(folder: Folder, name: str, number: int, writer: TensorWriter) -> Fi
 
 
 def _planned(snapshot: Snapshot, basis: Basis | None) -> tuple[list[Part], Int64]:
-    """The files of the last save that go on being used, and the rows that have to be written.
+    """Plan which files of the last save stay in use, and which rows have to be written.
 
     A file of which less than half is still stored is not used any more, and neither are the smallest where there are
     many; what is still stored of them is written again.

@@ -35,7 +35,7 @@ class Saveable(Protocol):
     """A buffer, as its autosave needs it; not the caller's object, which may be collected meanwhile."""
 
     def save(self, path: str, *, keep: int, wait: bool) -> Saved:
-        """`ReplayBuffer.save`."""
+        """Save as `ReplayBuffer.save` does."""
         ...
 
     def _saver(self) -> Saver:
@@ -43,7 +43,7 @@ class Saveable(Protocol):
         ...
 
     def _changes(self) -> object:
-        """Something that is another one after every call that changes what a save holds."""
+        """Return an object that differs after every call that changes the contents of a save."""
         ...
 
     def _inside(self) -> bool:
@@ -52,7 +52,7 @@ class Saveable(Protocol):
 
 
 class AutosaveStats(Frozen, kw_only=True):
-    """What an autosave did so far.
+    """The record of an autosave so far.
 
     Attributes:
         path: The directory.
@@ -130,11 +130,11 @@ class Autosave:
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """True once the autosave has ended."""
         return self._closed
 
     def stats(self) -> AutosaveStats:
-        """What it did so far."""
+        """Return the record of the autosave so far."""
         source = self._source
         current = source is None or source._changes() == self._changes
         return AutosaveStats(
@@ -177,7 +177,7 @@ class Autosave:
         return True
 
     def _dropped(self) -> None:
-        """Have the thread write the last save of a collected buffer, whatever this thread was doing.
+        """Let the thread write the last save of a collected buffer, no matter what this thread was doing.
 
         It is waited for, unless it may need what this thread has. Where that cannot be seen, patience ends.
         """
@@ -242,7 +242,7 @@ class Autosave:
             self._loud = max(_MISSING * self.every, min(2 * age, age + _QUIET))
 
     def _forked(self) -> None:
-        """In a child, where the thread is not, and what it saves is not the child's."""
+        """Close in a child, which has no thread that saves, and no part in its saves."""
         self._turn, self._closed, self._source = kernels.active().Lock(), True, None
         _running.discard(self)
 
@@ -257,7 +257,7 @@ class Autosave:
 
 
 def begun(buffer: object, source: Saveable, before: Autosave | None, path: str, every: float, keep: int) -> Autosave:
-    """The autosave of a buffer, beside none.
+    """Start the autosave of a buffer that has none.
 
     Args:
         buffer: The caller's object, whose collection ends the autosave.
@@ -279,7 +279,7 @@ def begun(buffer: object, source: Saveable, before: Autosave | None, path: str, 
 
 
 def _save_at_the_end() -> None:
-    """Have a child that multiprocessing started save at its end, too, which is not that of an interpreter."""
+    """Save at the end of a child that multiprocessing started, too, which does not end as an interpreter does."""
     global _process
     if "multiprocessing.util" in sys.modules and _process != os.getpid():
         from multiprocessing import process, util

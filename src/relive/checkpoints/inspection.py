@@ -102,7 +102,7 @@ class Inspection(Frozen, kw_only=True):
 
 
 def is_saved(path: str | os.PathLike[str]) -> bool:
-    """Whether a directory has saves of a buffer."""
+    """Return True if a directory has saves of a buffer."""
     with closing(Folder(path)) as folder:
         return bool(_manifest.numbers(folder))
 
@@ -201,7 +201,7 @@ def lasting(folder: Folder, found: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def checks(folder: Folder) -> list[Check]:
-    """All files of every complete save, of which several have some in common.
+    """List the checks of all files of every complete save; files that several saves share are listed once.
 
     Raises:
         StorageError: There is no complete save.
@@ -220,7 +220,7 @@ def checks(folder: Folder) -> list[Check]:
 
 
 def misfits(folder: Folder) -> list[str]:
-    """What is wrong in saves whose files are sound, but do not fit each other."""
+    """List the faults of saves whose files are sound, but do not fit each other."""
     seen = set[File]()
     checks = [Check(_manifest.manifest_name(n), partial(_misfits, folder, n, seen)) for n in _manifest.numbers(folder)]
     return lasting(folder, [*checking.failures(checks)])
@@ -297,7 +297,7 @@ def _contents(save: OpenSave) -> dict[str, Any]:
 
 
 def _rewards(save: OpenSave) -> Float64:
-    """The rewards of all rows, float64."""
+    """Read the rewards of all rows, float64."""
     column, lanes = next(column for column in save.schema.columns if column.keys == ("reward",)), save.lanes
     found = np.zeros((len(lanes.marks), *column.field.shape))
     for piece in save.pieces([column]):
@@ -308,7 +308,7 @@ def _rewards(save: OpenSave) -> Float64:
 
 
 def _episodes(lanes: Lanes) -> tuple[Int64, Int64]:
-    """Where the episodes that are stored as a whole begin and end among all steps, one lane after the other."""
+    """Find the begins and ends, among all steps, of the episodes that are stored as a whole, lane by lane."""
     marks, lane = lanes.marks, lanes.rows()[0]
     steps = (marks & STEP) > 0
     # The mark of the row before each step.
@@ -322,7 +322,7 @@ def _episodes(lanes: Lanes) -> tuple[Int64, Int64]:
 
 
 def _draws(save: OpenSave, sampler: Sampler | None, items: Int64) -> tuple[Float64, Float64]:
-    """The raw priorities of the items, and their shares of the draws."""
+    """Return the raw priorities of the items, and their shares of the draws."""
     slots = {name: array[items] for name, array in save.lanes.slots.items()}
     raw = mass = np.empty(0)
     with damaged(save.at):
@@ -348,7 +348,7 @@ def _compressed(save: OpenSave) -> dict[str, int]:
 
 
 def _examples(save: OpenSave, column: Column, lanes: Int64, rows: Int64) -> list[tuple[int, int, Array]]:
-    """Values of up to 12 of the steps in these rows of these lanes; of stacks the newest frame."""
+    """Read the values of up to 12 of the steps in these rows of these lanes; of stacks the newest frame."""
     at = np.unique(np.linspace(0, len(rows) - 1, _EXAMPLES).astype(int)) if len(rows) else slice(0)
     chosen = zip(lanes[at].tolist(), rows[at].tolist(), strict=True)
     return [(lane, row, save.value(column, lane, row)) for lane, row in chosen]

@@ -92,7 +92,7 @@ def salvage(
 
 
 def _saved_item(save: OpenSave) -> Item:
-    """The item of a save, or what stands for it where it cannot be made."""
+    """Build the item of a save, or an `Undrawn` if its class is not registered."""
     facts = save.manifest.choices["item"]
     with damaged(save.at):
         made: Item | None = built("item", facts)
@@ -100,7 +100,7 @@ def _saved_item(save: OpenSave) -> Item:
 
 
 def _saved_sampler(save: OpenSave) -> Sampler:
-    """The sampler of a save; refused where it cannot be made, since only it can read what it kept."""
+    """Build the sampler of a save, or refuse: no other one can read its arrays."""
     facts = save.manifest.choices["sampler"]
     with damaged(save.at):
         made: Sampler | None = built("sampler", facts)

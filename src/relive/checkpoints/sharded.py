@@ -37,17 +37,17 @@ _MOST_SHARDS = 10_000  # their names have four digits
 
 
 def directory(path: str, shard: int) -> str:
-    """Where a shard's buffer is saved."""
+    """Return the directory of a shard's saves."""
     return os.path.join(path, f"shard-{shard:04d}")
 
 
 def facts_name(shard: int) -> str:
-    """The name of the file about a shard's saves."""
+    """Return the name of the file about a shard's saves."""
     return f"shard-{shard:04d}.json"
 
 
 def newest(path: str, shard: int) -> int | None:
-    """The number of a shard's newest complete save; None if there is none."""
+    """Return the number of a shard's newest complete save, or None if there is none."""
     at = directory(path, shard)
     if not os.path.isdir(at):
         return None
@@ -63,7 +63,7 @@ def write_json(path: str, name: str, facts: dict[str, Any]) -> None:
 
 
 def read_json(path: str, name: str) -> dict[str, Any]:
-    """What `write_json` wrote.
+    """Read a file that `write_json` wrote.
 
     Raises:
         StorageError: It is not there, or damaged.
@@ -76,7 +76,7 @@ def read_json(path: str, name: str) -> dict[str, Any]:
 
 
 def saves_in(facts: dict[str, Any], numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Of each of these saves of a shard, what the file about it says."""
+    """Read the facts about each of these saves from the file about a shard."""
     if "saves" in facts:
         return {number: facts["saves"][str(number)] for number in numbers if str(number) in facts["saves"]}
     # Format 1 has one entry for all of them, and the blocks of the last three.
@@ -162,7 +162,7 @@ def inspect(path: str | os.PathLike[str]) -> ShardsInspection:
 
 
 def count_in(facts: dict[str, Any]) -> int:
-    """The number of shards that a manifest gives.
+    """Read the number of shards from a manifest.
 
     Raises:
         ValueError, KeyError: It has another format, or an impossible number.
