@@ -84,7 +84,7 @@ class View:
         self.take_in()
 
     def following(self, index: Any) -> Index:
-        """A sampler's index over `ring` that takes in first what changed in the ring that others write."""
+        """Wrap a sampler's index over `ring` so that it first takes in changes of the ring that others write."""
         return cast(Index, _Following(index, self))  # everything but `refresh` is the index's
 
     def take_in(self) -> None:
@@ -136,7 +136,7 @@ class View:
         self._copied[lane] = head
 
     def _arrivals(self, begin: int, marks: Bytes, told: Int64, first: int, last: int) -> Int64:
-        """When the rows from `first` to `last` became ready, given `marks` and the ring's own arrivals from `begin` on.
+        """Return when the rows from `first` to `last` became ready, given `marks` and the arrivals from `begin` on.
 
         A row whose window is longer by `_later` rows became ready when the row so much further on did, or with the end
         of its stream, which the boundary row after that tells. Of shorter windows nothing tells it for the first rows
@@ -155,7 +155,7 @@ class View:
 
 
 def _stored(marks: Bytes, first: int) -> Stored:
-    """The marks of one lane's rows from `first` on."""
+    """Hold the marks of one lane's rows from `first` on."""
     return Stored.of(marks, np.array([first]), np.array([first + len(marks)]))
 
 
@@ -166,7 +166,7 @@ class _Following:
         self._index, self._view = index, view
 
     def refresh(self) -> int:
-        """As in `Index`."""
+        """Take in changes, then refresh the index."""
         self._view.take_in()
         return self._index.refresh()
 
@@ -175,4 +175,4 @@ class _Following:
 
 
 def _note(found: int) -> None:
-    """Nothing is written through a view, so nothing is found."""
+    """Do nothing: nothing is written through a view, so nothing is found."""
