@@ -82,7 +82,7 @@ class Prioritized(Frozen, Sampler, kw_only=True):
         return ("given",)
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
-        """A sum tree over the slots, its state, and the ring's counters at the last look."""
+        """Specify a sum tree over the slots, its state, and the ring's counters at the last look."""
         numbers = np.dtype(np.float64)
         tree = ArraySpec((sum_tree.size(lanes * rows),), numbers, "slots")
         return {
@@ -101,21 +101,21 @@ class Prioritized(Frozen, Sampler, kw_only=True):
         return super().indivisible
 
     def beta_at(self, call: int) -> float:
-        """`beta`, or that of the `Anneal`."""
+        """Return `beta`, or that of the `Anneal`."""
         return beta_at(self.beta, call)
 
     def masses(self, n: int, slots: Mapping[str, Float64]) -> Float64:
-        """The leaves of the tree."""
+        """Return the leaves of the tree."""
         return slots["priorities"]
 
     def carried(self, slots: Mapping[str, Float64], whole: Mapping[str, Float64]) -> Carried:
-        """The raw priorities in what was saved of the arrays of `spec`."""
+        """Read the raw priorities from the saved arrays of `spec`."""
         kept = slots.get("priorities.raw")
         raw = _raw(slots["priorities"], self.alpha) if kept is None else falling(kept)
         return Carried(raw, None, float(whole["priorities.state"][3]))
 
     def sound(self, slots: Mapping[str, Float64], whole: Mapping[str, Float64], anchors: Int64) -> bool:
-        """Whether what was saved of the arrays of `spec` can be so; `anchors`: which slots can be drawn."""
+        """Check the saved arrays of `spec`; `anchors`: the slots that can be drawn."""
         numbers = whole["priorities.state"][3:4], whole["priorities.draws"]
         return all(sound(slots[name], anchors, *numbers) for name in ("priorities", "priorities.raw") if name in slots)
 
@@ -201,5 +201,5 @@ class _Prioritized:
 
 
 def _raw(values: Float64, alpha: float) -> Float64:
-    """The raw priorities of leaves."""
+    """Return the raw priorities of leaves."""
     return values ** (1 / alpha) if alpha > 0 else (values > 0).astype(np.float64)
