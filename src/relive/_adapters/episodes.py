@@ -28,7 +28,7 @@ class Episode(NamedTuple):
 
 
 def episodes(buffer: ReplayBuffer) -> Iterator[Episode]:
-    """Every stored step, lane by lane, oldest first; an episode whose beginning was overwritten lacks it.
+    """Yield the stored episodes, lane by lane, oldest first; one whose beginning was overwritten lacks it.
 
     Rewards are those of single steps, whatever the buffer's item. No other thread may add meanwhile.
     """
@@ -51,7 +51,7 @@ def episodes(buffer: ReplayBuffer) -> Iterator[Episode]:
 
 
 def _known(buffer: ReplayBuffer, ids: Int64) -> Bool:
-    """Whether the successors of steps that end their streams are stored."""
+    """Mark the steps, all of them at the end of their streams, whose successors are stored."""
     ring = buffer._core.ring
     rows, lanes = np.divmod(ids, buffer.num_envs)
     head, held = ring.counters[lanes, HEAD], ring.counters[lanes, HELD]

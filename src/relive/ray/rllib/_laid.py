@@ -53,7 +53,7 @@ class Waiting:
         return new
 
     def under_way(self) -> int:
-        """The largest number of episodes that were under way at a time, at least 1."""
+        """Return the largest number of episodes that were under way at a time, at least 1."""
         most, now = 1, set()
         for chunk in self.chunks:
             now.add(chunk.episode)
@@ -137,7 +137,7 @@ class Laid:
         return known is None
 
     def _lane(self) -> int:
-        """The lane for a new episode: the free one with the fewest rows so far."""
+        """Choose the lane for a new episode: the free one with the fewest rows so far."""
         if self._free:
             return self._free[int(np.argmin(self.buffer._core.ring.counters[self._free, HEAD]))]
         what = f"More than {self.buffer.num_envs} episodes are under way, so the windows of some are cut"
