@@ -87,13 +87,13 @@ def inside(name: str, part: str) -> bool:
 
 @lru_cache
 def part_of(name: str) -> str | None:
-    """The entry of `LAYERS` that `name` belongs to; the face, `relive`, covers only itself."""
+    """Return the entry of `LAYERS` that `name` belongs to; the face, `relive`, covers only itself."""
     fitting = [part for part in LAYERS if inside(name, part) and (part != "relive" or name == "relive")]
     return max(fitting, key=len, default=None)
 
 
 def imports(module: Module) -> Iterator[tuple[ast.stmt, str, str]]:
-    """Every import of relive's own modules: where it stands, the module, and the name taken from it."""
+    """Yield every import of relive's own modules: its node, the module, and the name taken from it."""
     for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -117,7 +117,7 @@ def own_imports(module: Module) -> list[tuple[ast.stmt, str, str]]:
 
 
 def faults(module: Module) -> list[str]:
-    """Every import of `module` that its layer does not allow."""
+    """List every import of `module` that its layer does not allow."""
     part = part_of(module.name)
     if part is None:
         return [f"{module.name} has no layer: add it to LAYERS"]
@@ -145,7 +145,7 @@ def faults(module: Module) -> list[str]:
 
 
 def private_attributes(module: Module) -> list[str]:
-    """Every `relive._x` in the text, however relive was imported."""
+    """List every `relive._x` in the text, however relive was imported."""
     return [
         f"{place(module.path, node)}: {module.name} uses relive.{node.attr}"
         for node in module.nodes
@@ -158,7 +158,7 @@ def private_attributes(module: Module) -> list[str]:
 
 
 def loading(module: Module) -> Module:
-    """The module without function bodies and what is there for type checkers: what it imports when it is loaded."""
+    """Return the module without function bodies and type checkers' imports: its imports when it is loaded."""
     tree = ast.Module([], [])
     waiting: list[ast.AST] = [*module.tree.body]
     while waiting:
@@ -174,7 +174,7 @@ def loading(module: Module) -> Module:
 
 
 def cycles(graph: dict[str, set[str]]) -> list[str]:
-    """What is left of the graph after taking away, again and again, every module that waits for no other."""
+    """Reduce the graph by taking away, again and again, every module that waits for no other."""
     waiting = {name: set(targets) - {name} for name, targets in graph.items()}
     while free := [name for name, targets in waiting.items() if not targets & waiting.keys()]:
         for name in free:
@@ -193,7 +193,7 @@ def test_no_cycle_while_loading() -> None:
 
 
 def circles(package: str, modules: list[Module]) -> list[str]:
-    """The modules of a package that depend on each other in a circle. A package's `__init__` only hands on names."""
+    """List the modules of a package that depend on each other in a circle; an `__init__` only hands on names."""
     members = {module.name for module in modules if inside(module.name, package) and module.name != package}
     graph = {m.name: {target for _, target, _ in own_imports(m)} & members for m in modules if m.name in members}
     return cycles(graph)
