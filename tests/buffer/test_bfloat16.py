@@ -37,7 +37,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def numbers(t: int, count: int) -> np.ndarray:
-    """Of which bfloat16 keeps half of the digits."""
+    """Make numbers of which bfloat16 keeps half of the digits."""
     return np.linspace(t, t + 1, count) / 7
 
 
@@ -62,7 +62,7 @@ def filled(storage: Any, **choices: Any) -> relive.ReplayBuffer:
 
 
 def check(batch: relive.Batch) -> None:
-    """Every number is the nearest bfloat16 of what was given."""
+    """Check that every number is the nearest bfloat16 of the given one."""
     for row in range(len(batch.ids)):
         steps = np.flatnonzero(batch.mask[row])
         for i in steps:
@@ -76,7 +76,7 @@ def check(batch: relive.Batch) -> None:
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)
 def test_what_is_stored_is_drawn(storage: Any, kernels: str, tmp_path: Path) -> None:
-    """Also after a save, from another process's handle, and by another item."""
+    """Check also after a save, from another process's handle, and by another item."""
     if kernels == "numpy" and not isinstance(storage, relive.Ram):
         pytest.skip("several processes need the extension")
     with _kernels.use(kernels), filled(storage) as buffer:
@@ -138,7 +138,7 @@ def test_arrays_of_jax() -> None:
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)
 def test_tensors_are_taken(kernels: str) -> None:
-    """As steps, TD errors and priorities."""
+    """Give tensors as steps, TD errors and priorities."""
     torch = pytest.importorskip("torch")
     with _kernels.use(kernels):
         buffer = filled(relive.Ram(), sampler=relive.Prioritized())

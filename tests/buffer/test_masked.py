@@ -19,7 +19,7 @@ L, T = 2, 4
 
 
 def hiding(values: object) -> np.ma.MaskedArray:
-    """A masked array whose last element is hidden."""
+    """Make a masked array whose last element is hidden."""
     array = np.asarray(values)
     mask = np.zeros(array.shape, bool)
     mask.flat[-1] = True
@@ -27,13 +27,13 @@ def hiding(values: object) -> np.ma.MaskedArray:
 
 
 def listed(values: object) -> list[Any]:
-    """A list whose last element is a masked array, or the masked constant."""
+    """Make a list whose last element is a masked array, or the masked constant."""
     array = hiding(values)
     return [*np.asarray(values)[:-1], array[-1]]
 
 
 def whole(values: object) -> np.ma.MaskedArray:
-    """A masked array that hides nothing."""
+    """Make a masked array that hides nothing."""
     return np.ma.masked_array(np.asarray(values), np.zeros(np.shape(values), bool))
 
 
@@ -107,7 +107,7 @@ def state_of(buffer: relive.ReplayBuffer) -> str:
 @pytest.mark.parametrize("kernels", BACK_ENDS)
 @pytest.mark.parametrize("name", OF_BUFFERS)
 def test_a_call_of_a_buffer(name: str, kernels: str) -> None:
-    """An array with a hidden value, and a list of such; one that hides nothing is taken."""
+    """Give an array with a hidden value, and a list of such; one that hides nothing is taken."""
     plain, call = OF_BUFFERS[name]
     with _kernels.use(kernels):
         buffer = made()
@@ -145,7 +145,7 @@ def test_other_samplers(sampler: Any, kernels: str) -> None:
 @pytest.mark.skipif(not _kernels.is_native(), reason="processes need the native kernels")
 @pytest.mark.parametrize("storage", ["shared", "mapped"])
 def test_other_processes(storage: str, tmp_path: Path) -> None:
-    """Calls of a buffer that others open, of a writer, and of a reader."""
+    """Check calls of a buffer that others open, of a writer, and of a reader."""
     where = relive.Shared() if storage == "shared" else relive.Mapped(tmp_path / "ring")
     with made(storage=where) as buffer, relive.open(where.address) as reader:
         writes = ("add", "extend", "cut")
@@ -212,7 +212,7 @@ def test_a_function(name: str, kernels: str) -> None:
 
 
 def test_numbers_that_callers_functions_return() -> None:
-    """A generator's uniforms, and the rewards of `Hindsight`."""
+    """Return masked uniforms from a generator, and masked rewards of `Hindsight`."""
     buffer = made()
 
     class Own:
@@ -240,7 +240,7 @@ class Own(np.ndarray):
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 @pytest.mark.parametrize("kernels", BACK_ENDS)
 def test_other_kinds_of_arrays(kernels: str) -> None:
-    """Subclasses that hide nothing are arrays; structured ones and objects are no numbers."""
+    """Check that subclasses that hide nothing are arrays; structured ones and objects are no numbers."""
     with _kernels.use(kernels):
         buffer = made()
     assert buffer.update_priorities(IDS.view(Own), ERRORS.view(Own)) == 2
@@ -258,7 +258,7 @@ def test_other_kinds_of_arrays(kernels: str) -> None:
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)
 def test_tensors_that_require_grad(kernels: str) -> None:
-    """TD errors are detached; other numbers that still hang on a graph are refused with PyTorch's reason."""
+    """Check that TD errors are detached; other numbers on a graph are refused with PyTorch's reason."""
     torch = pytest.importorskip("torch")
     with _kernels.use(kernels):
         buffer = made()

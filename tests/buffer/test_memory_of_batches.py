@@ -25,7 +25,7 @@ STEPS = 600
 
 @cache
 def frames(kernels: str, length: int = 1) -> relive.ReplayBuffer:
-    """Items of 56 KB, or sequences of 7 KB a step."""
+    """Make a buffer with items of 56 KB, or sequences of 7 KB a step."""
     stack = 4 if length == 1 else None
     schema = relive.Schema(obs=relive.Field((84, 84), "uint8", stack=stack, pad="first"), action=relive.Field())
     item = relive.Transitions() if length == 1 else relive.Sequences(length)
@@ -40,14 +40,14 @@ def frames(kernels: str, length: int = 1) -> relive.ReplayBuffer:
 
 
 def resident() -> float:
-    """Megabytes."""
+    """Return the resident memory in megabytes."""
     gc.collect()
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / MB
 
 
 def growth(buffer: relive.ReplayBuffer, sizes: Iterable[int]) -> float:
-    """How much more memory is resident behind draws of these sizes, none of which is kept."""
+    """Measure the growth of resident memory over draws of these sizes, none of which is kept."""
     before = resident()
     for n in sizes:
         buffer.sample(int(n))
@@ -57,7 +57,7 @@ def growth(buffer: relive.ReplayBuffer, sizes: Iterable[int]) -> float:
 @both
 @pytest.mark.parametrize("after", [32, 2, 1])
 def test_one_large_batch(after: int, kernels: str) -> None:
-    """It is gone some draws later, however small these are: an evaluation that draws much once costs nothing then."""
+    """Check that it is freed some draws later, however small these are, as after an evaluation's large draw."""
     buffer = frames(kernels)
     growth(buffer, [after] * 200)
     assert growth(buffer, [2000, *[after] * 200]) < 20
@@ -65,7 +65,7 @@ def test_one_large_batch(after: int, kernels: str) -> None:
 
 @pytest.mark.skipif("native" not in BACK_ENDS, reason="NumPy's kernels need memory of their own for each draw")
 def test_what_is_given_back_reaches_the_system() -> None:
-    """Whatever else was allocated meanwhile: in a heap it would stay below that."""
+    """Check with other allocations meanwhile, below which a heap would keep it."""
     buffer = frames("native")
     growth(buffer, [1] * 200)
     large = [np.empty(size << 20, np.uint8) for size in range(2, 32, 4)]
@@ -81,7 +81,7 @@ def test_what_is_given_back_reaches_the_system() -> None:
 
 @both
 def test_batches_of_many_sizes(kernels: str) -> None:
-    """Blocks of earlier ones fit in few cases. No more is kept than the largest batch takes."""
+    """Check that no more is kept than the largest batch takes, though blocks seldom fit again."""
     buffer, rng = frames(kernels), np.random.default_rng(0)
     growth(buffer, [1] * 200)
     sizes = np.exp(rng.uniform(np.log(200), np.log(2400), 60))
@@ -90,7 +90,7 @@ def test_batches_of_many_sizes(kernels: str) -> None:
 
 @both
 def test_batches_that_are_kept_and_dropped_together(kernels: str) -> None:
-    """As an algorithm does that draws several batches before it learns."""
+    """Keep and drop batches as an algorithm does that draws several before it learns."""
     buffer = frames(kernels)
     growth(buffer, [1] * 200)
     before = resident()
@@ -102,7 +102,7 @@ def test_batches_that_are_kept_and_dropped_together(kernels: str) -> None:
 
 
 def faults(draw: Callable[[int], Any], sizes: list[int], kept: int) -> int:
-    """How many pages the system gives for 60 draws of these sizes, of which the last few are kept."""
+    """Count the system's pages for 60 draws of these sizes, of which the last few are kept."""
     held: list[Any] = []
 
     def run(count: int) -> None:
@@ -122,7 +122,7 @@ def faults(draw: Callable[[int], Any], sizes: list[int], kept: int) -> int:
 @pytest.mark.parametrize("sizes", [[32], [256], [1500], [32, 256], [200, 700], [31, 32, 33]], ids=repr)
 @pytest.mark.parametrize("length", [1, 16])
 def test_the_memory_of_dropped_batches_is_used_again(length: int, sizes: list[int], kept: int) -> None:
-    """A fresh page costs ten times the copy into it: a loop of one size, or of some in turns, needs none."""
+    """Check that a loop of one size, or of some in turns, needs no fresh page, which costs ten copies into it."""
     if length > 1:
         sizes = [max(n // 16, 2) for n in sizes]
     assert faults(frames("native", length).sample, sizes, kept) < 60

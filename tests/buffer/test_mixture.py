@@ -61,7 +61,7 @@ def test_something_else_is_no_buffer():
 
 
 def test_a_buffer_of_steps_mixes_too():
-    """Anything with `sample(n)`: two replay buffers of transitions, for example."""
+    """Check anything with `sample(n)`: two replay buffers of transitions, for example."""
     made = []
     for value in (0.0, 1.0):
         steps = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 10, seed=0)

@@ -45,7 +45,7 @@ def add(buffer: relive.ReplayBuffer, t: float, successor: bool = True, jump: flo
 @pytest.mark.parametrize("how", ["cut", "a reset that does not continue the stack"])
 @pytest.mark.parametrize("sampler", PRIORITIZED)
 def test_a_step_that_a_cut_dropped(sampler: str, how: str, kernels: str) -> None:
-    """Its late priority is dropped and counted, as that of an overwritten step; `read` names the reason."""
+    """Check that its late priority is dropped and counted, like an overwritten step's; `read` names the reason."""
     buffer = make(sampler, kernels, stack=None if how == "cut" else 2)
     ids = [add(buffer, t, successor=False) for t in range(2)]
     buffer.cut() if how == "cut" else add(buffer, 50, successor=False)
@@ -63,7 +63,7 @@ def test_a_step_that_a_cut_dropped(sampler: str, how: str, kernels: str) -> None
 @both
 @pytest.mark.parametrize("sampler", PRIORITIZED)
 def test_the_running_maximum_counts_priorities_that_were_set(sampler: str, kernels: str) -> None:
-    """Not those that lost against a duplicate, nor those of steps that are gone."""
+    """Check that those that lost against a duplicate do not count, nor those of steps that are gone."""
     buffer = make(sampler, kernels)
     first = add(buffer, 0)
     for t in range(1, 20):
@@ -77,7 +77,7 @@ def test_the_running_maximum_counts_priorities_that_were_set(sampler: str, kerne
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_batch_is_the_callers(sampler: str) -> None:
-    """What a caller writes into a batch does not reach the buffer's statistics."""
+    """Check that values written into a batch do not reach the buffer's statistics."""
     buffer = make(sampler)
     for t in range(12):
         add(buffer, t)
@@ -118,7 +118,7 @@ BAD = {
 
 
 def twins(sampler: str, kernels: str) -> list[relive.ReplayBuffer]:
-    """Two buffers with the same twelve steps."""
+    """Make two buffers with the same twelve steps."""
     made = [make(sampler, kernels) for _ in range(2)]
     for t in range(12):
         for buffer in made:
@@ -172,7 +172,7 @@ def test_huge_numbers(sampler: str, kernels: str) -> None:
 @both
 @pytest.mark.parametrize("sampler", PRIORITIZED)
 def test_a_negative_zero_is_zero(sampler: str, kernels: str) -> None:
-    """Not the sign of no priority, which new steps have the largest one for."""
+    """Check that it is not the sign of no priority, for which new steps get the largest one."""
     buffer = make(sampler, kernels)
     raw = [3.0, 0.0, -0.0, 5.0, 0.001]
     ids = [add(buffer, t, priority=priority) for t, priority in enumerate(raw)]
@@ -206,7 +206,7 @@ def test_uniforms_of_hindsight_that_are_none(name: str) -> None:
 @pytest.mark.parametrize("what", ["nothing", "an update", "given priorities", "a load"])
 @pytest.mark.parametrize("sampler", [*PRIORITIZED, "uniform"])
 def test_draws_by_priorities_that_nobody_updates(sampler: str, what: str, tmp_path: Path) -> None:
-    """After 1,000 of them that is said, once."""
+    """Check for one warning, after 1,000 of them."""
     buffer = make(sampler)
     known = what == "given priorities" and sampler != "uniform"
     ids = [add(buffer, t, **({"priority": [1.0 + t]} if known else {})) for t in range(4)]

@@ -59,7 +59,7 @@ def steps(t: int) -> dict[str, Any]:
 
 
 def live(buffer: relive.ReplayBuffer, model: Model, rng: np.random.Generator, calls: int, start: int = 0) -> list[Any]:
-    """A random program on both; what was drawn."""
+    """Run a random program on both; return the draws."""
     drawn = []
     for t in range(start, start + calls):
         given = np.round(rng.exponential(2, LANES), 2) if rng.random() < 0.2 else None
@@ -100,7 +100,7 @@ def opened(storage: str, tmp_path: Path, **choices: Any) -> relive.ReplayBuffer:
 def test_priorities_are_those_of_a_list(
     storage: str, replacement: bool, alpha: float, kernels: str, tmp_path: Path
 ) -> None:
-    """To the bit, whatever alpha is: raw priorities are kept as they are."""
+    """Check to the bit, for every alpha: raw priorities are kept unchanged."""
     if kernels == "numpy" and storage != "ram":
         pytest.skip("only native kernels share")
     with _kernels.use(kernels), opened(storage, tmp_path, sampler=sampler(alpha, replacement=replacement)) as buffer:
@@ -153,7 +153,7 @@ def test_it_goes_on_as_it_was(how: str, kernels: str, tmp_path: Path) -> None:
 
 @both
 def test_loads_under_other_choices(kernels: str, tmp_path: Path) -> None:
-    """Raw priorities go over, also to another alpha; the largest of the stored ones counts from then on."""
+    """Check that raw priorities are kept, also for another alpha; the largest of the stored ones counts then."""
     with _kernels.use(kernels):
         buffer = opened("ram", tmp_path, sampler=sampler(0.0))
         ids = np.concatenate([buffer.add(**steps(t)) for t in range(3)])
@@ -175,7 +175,7 @@ def test_loads_under_other_choices(kernels: str, tmp_path: Path) -> None:
 
 @both
 def test_one_outlier(kernels: str) -> None:
-    """As a learner's first errors have it: mended at once, it stands for nothing any more."""
+    """Check a learner's first errors: once corrected, an outlier has no effect."""
     with _kernels.use(kernels):
         made = [opened("ram", Path(), sampler=s) for s in (sampler(1.0), relive.Prioritized(alpha=1.0, eps=0.0))]
     for buffer, wanted in zip(made, (1.0, 1e6), strict=True):
@@ -190,7 +190,7 @@ def test_one_outlier(kernels: str) -> None:
 
 @both
 def test_before_there_is_a_priority(kernels: str) -> None:
-    """New items get `initial`; also where all that are stored have priority 0."""
+    """Check that new items get `initial`; also if all that are stored have priority 0."""
     with _kernels.use(kernels):
         buffer = opened("ram", Path())
     ids = buffer.add(**steps(0))
@@ -217,7 +217,7 @@ def test_where_it_cannot_be() -> None:
 
 
 def test_what_earlier_versions_know_stays_as_it_is() -> None:
-    """The name and the saved facts of a sampler that does not use it."""
+    """Check the name and the saved facts of a sampler that does not use it."""
     from relive.checkpoints._saved_as import described
 
     assert "newest" not in repr(relive.Prioritized())
