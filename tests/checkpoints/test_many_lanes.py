@@ -53,7 +53,7 @@ def add(buffer: relive.ReplayBuffer, steps: int, lanes: list[int]) -> np.ndarray
 
 
 def lines_of(run: Callable[[], Any]) -> int:
-    """How many lines of Python run; loops count each time."""
+    """Count the lines of Python that run; loops count each time."""
     count, before = 0, sys.gettrace()
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -86,7 +86,7 @@ def test_as_much_python_runs_for_many_lanes_as_for_few(way: str, tmp_path: Path)
 
 
 def test_older_steps_of_a_lane_come_first_where_their_order_is_not_saved(tmp_path: Path) -> None:
-    """`Prioritized` does not know when priorities were set; ranks of equal ones go round the lanes, oldest first."""
+    """Check that ranks of equal priorities, whose times `Prioritized` lacks, go round the lanes, oldest first."""
     buffers = [build(lanes) for lanes in (3, 2)]
     for number, buffer in enumerate(buffers):
         add(buffer, 5, list(range(buffer.num_envs)))
@@ -98,7 +98,7 @@ def test_older_steps_of_a_lane_come_first_where_their_order_is_not_saved(tmp_pat
 
 
 def test_a_save_whose_files_have_rows_of_a_lane_that_are_gone_can_be_salvaged(tmp_path: Path) -> None:
-    """Other lanes of the file are still needed."""
+    """Check with a file that other lanes still need."""
     buffer = build(2, rows=20)
     add(buffer, 10, [0, 1])
     buffer.save(tmp_path / "saved")

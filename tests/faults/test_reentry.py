@@ -32,12 +32,12 @@ def _watchdog() -> Iterator[None]:
 
 
 def without_python(name: str, kernels: str) -> bool:
-    """Calls that the native kernels may make from their first to their last step."""
+    """Return True for calls that the native kernels may make from their first to their last step."""
     return kernels == "native" and name.startswith(("add", "extend", "update")) and "Python" not in name
 
 
 def look(buffer: relive.ReplayBuffer) -> None:
-    """What a handler may do at any time."""
+    """Make the calls that a handler may make at any time."""
     stats = buffer.stats()
     assert 0 <= stats.size <= buffer.capacity
     assert buffer.can_sample(1) in (True, False)

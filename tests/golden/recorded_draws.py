@@ -24,7 +24,7 @@ LIVES = 12
 
 
 def build(name: str, seed: int, storage: Any = None) -> relive.ReplayBuffer:
-    """The buffer of one life: other lanes, rows and items for every seed."""
+    """Build the buffer of one life: other lanes, rows and items for every seed."""
     rng = np.random.default_rng(seed)
     lanes, rows, n = int(rng.integers(1, 5)), int(rng.integers(10, 40)), int(rng.integers(1, 5))
     item = relive.Sequences(4, n_step=n, starts=2) if seed % 3 == 2 else relive.Transitions(n_step=n)
@@ -80,7 +80,7 @@ def live(buffer: relive.ReplayBuffer, seed: int) -> list[relive.Batch]:
 
 
 def record() -> dict[str, np.ndarray]:
-    """Ids and weights of all draws of all lives, one pair of arrays a sampler."""
+    """Record ids and weights of all draws of all lives, one pair of arrays a sampler."""
     found = {}
     for name in SAMPLERS:
         batches = [batch for seed in range(LIVES) for batch in live(build(name, seed), seed)]

@@ -84,7 +84,7 @@ ASKED = ("KeyError: 'mine'", "KeyboardInterrupt")
 
 @pytest.mark.parametrize("end", ENDS)
 def test_an_end_is_quiet(end: str, tmp_path: object) -> None:
-    """Under Python's development mode, which tells of every leak; and as warnings that are errors."""
+    """Check in Python's development mode, which tells of every leak; and with warnings as errors."""
     program = tmp_path / "program.py"  # type: ignore[operator]
     program.write_text(f"{MAKE}    {ENDS[end]}\n")
     for number, options in enumerate((["-X", "dev"], ["-W", "always::ResourceWarning", "-W", "error"])):
@@ -98,7 +98,7 @@ def test_an_end_is_quiet(end: str, tmp_path: object) -> None:
 
 
 def test_segments_are_gone() -> None:
-    """The sweeper still sees the end of its process, whoever was forked meanwhile."""
+    """Check that the sweeper still sees the end of its process, despite forks meanwhile."""
     code = f"{MAKE}    print(buffer.storage.file, flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
     done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
