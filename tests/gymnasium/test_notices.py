@@ -87,7 +87,7 @@ def loop(envs: Any, buffer: Any, store: str, steps: int = 1500, before: str = ""
 
 
 def remedies(text: str) -> list[tuple[str, str]]:
-    """The indented blocks of a warning: lines before the loop, and lines in it."""
+    """Return the indented blocks of a warning: lines before the loop, and lines in it."""
     blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)]
     parts = []
     for block in blocks:
@@ -163,7 +163,7 @@ def flat(capacity: int, lanes: int = 1, **choices: Any) -> relive.ReplayBuffer:
 def episodes(
     buffer: relive.ReplayBuffer, count: int, length: int, first: Any, final: Any, by: str = "truncated"
 ) -> list[str]:
-    """Episodes of one lane (or all) of a length, which start at `first(number)` and end at `final(number)`."""
+    """Add episodes to one lane (or all) of a length, from `first(number)` to `final(number)`; return the warnings."""
     lanes = buffer.num_envs
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -184,7 +184,7 @@ def episodes(
 @pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
 @pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1"])
 def test_the_final_observation_of_an_episode_that_terminated_is_never_used(name: str, kernels: str) -> None:
-    """A loop may store the next episode's first one for it: right finals at truncations are enough."""
+    """Check a loop that stores the next episode's first one for it: right finals at truncations are enough."""
     envs = environments(name, "SAME_STEP", max_episode_steps=500)
     right = """
 final = next_obs.copy()
@@ -204,7 +204,7 @@ buffer.add(obs=obs, action=action, reward=reward, next_obs=final, terminated=ter
 @pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
 @pytest.mark.parametrize("terminated", [25, pytest.param(100, marks=pytest.mark.slow)])
 def test_truncations_that_come_late_are_looked_at(terminated: int, kernels: str) -> None:
-    """Episodes that terminate hide nothing: wrong final observations of truncated ones are said when ends doubled."""
+    """Check that wrong final observations of truncated episodes are told once ends doubled, despite terminated ones."""
     with _kernels.use(kernels):
         buffer = flat(20_000)
     first = lambda number: -1.0 * number  # noqa: E731
@@ -217,7 +217,7 @@ def test_truncations_that_come_late_are_looked_at(terminated: int, kernels: str)
 
 @pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
 def test_constant_observations_say_nothing(kernels: str) -> None:
-    """Such an end is no end that counts: a new episode could not begin with anything else."""
+    """Check that such an end does not count: a new episode could not begin with anything else."""
     with _kernels.use(kernels):
         buffer = flat(1000)
     assert episodes(buffer, 50, 1, lambda number: 7.0, lambda number: 7.0) == []
@@ -260,7 +260,7 @@ RINGS += [] if LONG else [(*ring, BACK_ENDS[-1]) for ring in LARGE]
 
 @pytest.mark.parametrize(("capacity", "lanes", "length", "boundaries", "kernels"), RINGS)
 def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, boundaries: float, kernels: str) -> None:
-    """Said when a ring first overwrites; what it names reserves rows for as many steps as were asked for."""
+    """Check for a warning when a ring first overwrites; its remedy reserves rows for all requested steps."""
     with _kernels.use(kernels):
         buffer = flat(capacity, lanes, boundaries=boundaries)
         new = lambda number: 1000.0 + number  # noqa: E731
@@ -297,7 +297,7 @@ def test_few_finals_and_many_cuts_say_nothing_of_the_capacity(kernels: str) -> N
 
 @pytest.mark.parametrize("kernels", some(BACK_ENDS[::-1], 1))
 def test_a_warning_turned_into_an_error_refuses_a_call_that_changed_nothing(kernels: str) -> None:
-    """Whatever the notice: the call is made again, and its step is stored once."""
+    """Check, for every notice, that the repeated call stores its step once."""
 
     def step(t: float, jump: float = 0, ended: bool = False, repeat: bool = False, **more: Any) -> dict[str, Any]:
         obs = -1.0 if repeat else t
