@@ -40,7 +40,7 @@ def draw(answer: Answer, out: Path) -> None:
 
 
 def style() -> AbstractContextManager[None]:
-    """Text as text, in the reader's font, and the same file for the same figures."""
+    """Write text as text, in the reader's font, and the same file for the same figures."""
     from matplotlib import rc_context
 
     return rc_context({"svg.fonttype": "none", "svg.hashsalt": "relive", "font.family": "sans-serif"})
@@ -58,7 +58,7 @@ def bars(axes: Axes, labels: Sequence[str], values: Sequence[float], unit: str) 
 
 
 def shown(value: float, unit: str) -> str:
-    """A bar's label: with two digits where it is small."""
+    """Format a bar's label, small values with two digits."""
     return f"{value:,.{0 if value >= 10 else 1}f} {unit}"
 
 

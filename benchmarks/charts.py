@@ -67,7 +67,7 @@ ITEMS = [10_000, 100_000, 1_000_000, 10_000_000]
 
 
 def figures(page: str, panel: Panel) -> dict[str, float]:
-    """The column's figures by library, in the order of the table."""
+    """Read the column's figures by library, in the order of the table."""
     section = page.split(f"\n### {panel.section}\n")[1].split("\n### ")[0]
     lines = section[section.index(f"**{panel.table}**") if panel.table else 0 :].split("\n")
     table = takewhile(lambda line: line.startswith("|"), dropwhile(lambda line: not line.startswith("|"), lines))
@@ -82,13 +82,13 @@ def figures(page: str, panel: Panel) -> dict[str, float]:
 
 
 def lines_of(page: str, panels: list[Panel]) -> dict[str, list[float]]:
-    """Each library's figures over the panels; without libraries that one of them lacks."""
+    """Read each library's figures over the panels, without libraries that one of them lacks."""
     found = [figures(page, panel) for panel in panels]
     return {name: [each[name] for each in found] for name in found[0] if all(name in each for each in found)}
 
 
 def charts(page: str) -> Iterator[tuple[str, Figure]]:
-    """Each chart's name and figure."""
+    """Yield each chart's name and figure."""
     calls = Figure(figsize=(9.6, 6.6), layout="constrained")
     for axes, panel in zip(calls.subplots(3, 2).flat, CALLS, strict=True):
         values = dict(sorted(figures(page, panel).items(), key=lambda item: -item[1]))

@@ -20,7 +20,7 @@ Measure = Callable[[Answer], float | None]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: cycles of `batches`, uniform draws of `drawn`, adds of `adding` lanes."""
+    """The amount to measure: cycles of `batches`, uniform draws of `drawn`, adds of `adding` lanes."""
 
     capacity: int
     lanes: int

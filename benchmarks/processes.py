@@ -21,7 +21,7 @@ clock = time.perf_counter
 
 
 class Work(NamedTuple):
-    """What a round did: microseconds a step of all writers, and of each cycle."""
+    """The work of a round: microseconds a step of all writers, and of each cycle."""
 
     step: float
     cycles: list[float]
@@ -71,7 +71,7 @@ def worked(peer: Peer, several: int, seconds: float) -> list[Work]:
 
 
 def together(peer: Peer, several: int, seconds: float) -> Work:
-    """Two children add, this process makes cycles."""
+    """Let two children add while this process makes cycles."""
     context = multiprocessing.get_context("fork")  # what a peer's buffer needs that has no name
     counts, stop = context.RawArray("q", WRITERS), context.RawValue("b", 0)
     children = [
@@ -99,7 +99,7 @@ def together(peer: Peer, several: int, seconds: float) -> Work:
 
 
 def write(peer: Peer, lane: int, several: int, counts: Any, stop: Any) -> None:
-    """What a child does."""
+    """Add steps in a child until told to stop."""
     add = cast(Sharing, peer).writing(lane)
     for done, step in enumerate(endless_steps(several)):
         if stop.value:

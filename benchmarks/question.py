@@ -13,7 +13,7 @@ Run = Callable[[int], tuple[float, float] | None]
 
 
 class Found(NamedTuple):
-    """What `prepare` measured by itself, where it cannot be done over and over: one value a call, in the cell's unit.
+    """The values that `prepare` measured itself, since they cannot be repeated: one a call, in the cell's unit.
 
     `cpu` has the calls' CPU times where those that shared their core are to be left out.
     """
@@ -24,7 +24,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Scale:
-    """How large and how long: `FULL` for figures that count, `QUICK` for a look, `TINY` to see that all of it runs."""
+    """The size and duration: `FULL` for figures that count, `QUICK` for a look, `TINY` to see that all of it runs."""
 
     name: str
     capacity: int
@@ -75,7 +75,7 @@ class Cell:
 
     @property
     def figure(self) -> float:
-        """What is compared: the 20th percentile of the chunks, or the median of single calls."""
+        """The figure to compare: the 20th percentile of the chunks, or the median of single calls."""
         return self.p20 if self.p99 is None else self.median
 
 
@@ -133,7 +133,7 @@ class Question:
 
 @dataclass
 class Answer:
-    """What one run of a question found."""
+    """The results of one run of a question."""
 
     question: Question
     scale: Scale

@@ -106,7 +106,7 @@ class Wire:
 
 
 def size_of(value: Any) -> int:
-    """Bytes of a value with its arrays, which are pickled apart."""
+    """Count the bytes of a value with its arrays, which are pickled apart."""
     arrays: list[pickle.PickleBuffer] = []
     return len(pickle.dumps(value, protocol=5, buffer_callback=arrays.append)) + sum(a.raw().nbytes for a in arrays)
 
@@ -162,7 +162,7 @@ def of_one_buffer(clock: Clock, steps: Steps) -> None:
 
 
 def of_rllib(clock: Clock) -> None:
-    """RLlib's buffer in an actor: episodes of 1,000 steps."""
+    """Measure RLlib's buffer in an actor: episodes of 1,000 steps."""
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
     from ray.rllib.utils.replay_buffers import PrioritizedEpisodeReplayBuffer
 
@@ -188,7 +188,7 @@ def of_rllib(clock: Clock) -> None:
 
 
 def of_reverb(clock: Clock) -> None:
-    """Reverb's server in a process, without Ray: every call goes to it over gRPC on this machine."""
+    """Measure Reverb's server in a process, without Ray: every call reaches it over gRPC on this machine."""
     try:
         rows = ask("costs", lanes=LANES, capacity=LANES * ROWS, batch=BATCH)
     except ImportError as error:

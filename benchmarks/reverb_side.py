@@ -63,7 +63,7 @@ def end_with_parent() -> None:
 
 
 def serve(capacity: int, ports: Any) -> None:
-    """What a server's process does."""
+    """Serve in a process of its own."""
     end_with_parent()
     server = made(capacity)
     ports.put(server.port)
@@ -72,7 +72,7 @@ def serve(capacity: int, ports: Any) -> None:
 
 @contextmanager
 def serving(where: str, capacity: int) -> Iterator[tuple[str, int]]:
-    """Have a server in this process ("here") or in one of its own ("apart"): its address, and whose process it is."""
+    """Run a server in this process ("here") or in one of its own ("apart"); yield its address and process."""
     if where == "here":
         server = made(capacity)
         yield f"localhost:{server.port}", os.getpid()
@@ -131,7 +131,7 @@ ADDING = {"writer": by_writer, "trajectory": by_trajectory_writer}
 
 
 def write(address: str, how: str, several: int, stop: Any) -> None:
-    """What a writer's process does."""
+    """Write steps in a process of its own until told to stop."""
     end_with_parent()
     add, finish = ADDING[how](reverb.Client(address))
     for step in endless_steps(several):

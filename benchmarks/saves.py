@@ -49,7 +49,7 @@ def prepare(peer: Peer, values: Mapping[str, Any]) -> Found:
 
 
 def figures(peer: SavingPeer, what: str, folder: Path, more: int, rounds: int) -> Iterator[float]:
-    """So many figures, fewer of what is slow; bytes are those of a save that was timed."""
+    """Yield `rounds` figures, fewer if they are slow; bytes are those of a save that was timed."""
     if what in peer.written:
         yield peer.written[what]
         return
@@ -60,7 +60,7 @@ def figures(peer: SavingPeer, what: str, folder: Path, more: int, rounds: int) -
 
 
 def measured(peer: SavingPeer, what: str, folder: Path, more: int) -> float:
-    """Microseconds of one call; notes the bytes of a save."""
+    """Measure the microseconds of one call, and note the bytes of a save."""
     if what == "save":
         clear(folder)
     else:

@@ -27,7 +27,7 @@ clock = time.perf_counter
 
 
 class Work(NamedTuple):
-    """What two threads did in so many seconds, and how long each add took."""
+    """The work of two threads in a number of seconds, and the duration of each add."""
 
     seconds: float
     adds: list[float]
@@ -69,7 +69,7 @@ def prepare(peer: Peer, values: Mapping[str, Any]) -> Found:
 
 
 def together(peer: Peer, batch: int, seconds: float) -> Work:
-    """One thread adds, this one makes cycles, each as fast as it can and on any core."""
+    """Let one thread add while this one makes cycles, each as fast as it can and on any core."""
     steps, begun, ended, adds = endless(), threading.Barrier(2), threading.Event(), list[float]()
 
     def actor() -> None:

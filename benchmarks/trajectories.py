@@ -174,7 +174,7 @@ def draw(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
 
 
 def read(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
-    """How much the process asked the system for, for every byte that it returned."""
+    """Measure the bytes that the process asked the system for, per byte that it returned."""
     kept(peer)
     if peer.mapped:
         raise Unsupported("what is read through mappings is not counted")
@@ -187,7 +187,7 @@ def read(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
 
 
 def peak(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
-    """By how much the process is larger, at the worst moment of a draw, than before it; its batch included."""
+    """Measure how much the process grows in the worst moment of a draw, its batch included."""
     kept(peer)
     found = []
     for _ in range(5):
@@ -210,7 +210,7 @@ def memory(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
 
 
 def save(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
-    """A checkpoint of everything; the second one after a hundredth more has come."""
+    """Time a checkpoint of everything; the second one after a hundredth more was added."""
     store = kept(peer)
     peer.window(0)
     if values["what"] == "save-next":
@@ -222,7 +222,7 @@ def save(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
 
 
 def grow(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
-    """So many adds one by one, of which the middle one is the `at`-th; those before them in one call."""
+    """Time a number of single adds, the middle one being the `at`-th; those before them are added in one call."""
     near, at = values["near"], values["at"]
     store = begin(peer, {**values, "n": 0}) if at == near else kept(peer)
     store.fill(at - near // 2)
@@ -234,7 +234,7 @@ def grow(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
 
 
 def written(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
-    """The same adds, until they were written: on average."""
+    """Time the same adds, until they were written: on average."""
     return microseconds([kept(peer).seconds[f"writes-{values['at']}"]])
 
 
@@ -286,7 +286,7 @@ def status(name: str) -> int:
 
 
 def forget(files: list[Path]) -> None:
-    """Have the system drop the files' pages, so that they come from the device again."""
+    """Drop the files' pages from the system's cache, so that they come from the device again."""
     for path in files:
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -22,12 +22,12 @@ DRAWS = 200
 
 
 def rollout(k: int) -> dict[str, Any]:
-    """About 1 kB."""
+    """Make a rollout of about 1 kB."""
     return {"rewards": np.full((4, 2, 1), k, np.float32), "curr_obs": {"states": np.full((4, 2, 24), k, np.float32)}}
 
 
 def timed(job: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of the clock, and of the processor."""
+    """Measure the seconds of the clock, and of the processor."""
     clock, processor = time.perf_counter(), time.process_time()
     job()
     return time.perf_counter() - clock, time.process_time() - processor
@@ -92,7 +92,7 @@ def measure(folder: Path, count: int) -> None:
 
 
 def descriptors() -> int:
-    """The limit of this process."""
+    """Return the limit of this process."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 

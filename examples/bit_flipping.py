@@ -32,11 +32,11 @@ class BitFlipping:
         self.left = np.full(ENVS, bits)
 
     def observe(self) -> dict[str, np.ndarray]:
-        """Patterns as they are and as they should be."""
+        """Return the present patterns, and the wanted ones."""
         return {"achieved_goal": self.state.copy(), "desired_goal": self.goal.copy()}
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
-        """The next observations, final ones where episodes end, rewards, `terminated` and `truncated`."""
+        """Step all environments: next observations, final ones at ends, rewards, `terminated`, `truncated`."""
         self.state[np.arange(ENVS), action] = 1 - self.state[np.arange(ENVS), action]
         self.left -= 1
         obs = self.observe()
@@ -50,12 +50,12 @@ class BitFlipping:
 
 
 def reward(achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
-    """0 where the goal is reached, else -1."""
+    """Return 0 for a reached goal, else -1."""
     return (achieved_goal == desired_goal).all(axis=-1) - 1.0
 
 
 def train(bits: int, steps: int, ratio: float, seed: int) -> float:
-    """Returns the share of successes among the last 200 episodes."""
+    """Train, and return the share of successes among the last 200 episodes."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     goal = relive.Field((bits,))

@@ -18,7 +18,7 @@ from relive.gymnasium import Recorder
 
 
 def perceptron(inputs: int, outputs: int) -> nn.Sequential:
-    """Two hidden layers."""
+    """Make a net of two hidden layers."""
     return nn.Sequential(
         nn.Linear(inputs, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, outputs)
     )  # fmt: skip
@@ -34,7 +34,7 @@ class Actor(nn.Module):
         self.bias = torch.as_tensor((space.high + space.low) / 2)
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Actions `[B, A]` and their log-probabilities `[B]`."""
+        """Return actions `[B, A]` and their log-probabilities `[B]`."""
         mean, log_std = self.net(obs).chunk(2, dim=-1)
         normal = torch.distributions.Normal(mean, (-5 + 3.5 * (torch.tanh(log_std) + 1)).exp())
         x = normal.rsample()

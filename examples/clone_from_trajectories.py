@@ -22,7 +22,7 @@ STEPS, ENVS = 200, 8
 
 
 def balance(obs: np.ndarray) -> np.ndarray:
-    """A good policy: push towards the side to which the pole falls."""
+    """Follow a good policy: push towards the side to which the pole falls."""
     return (obs[:, 2] + 0.5 * obs[:, 3] + 0.05 * obs[:, 0] + 0.1 * obs[:, 1] > 0).astype(np.int64)
 
 
@@ -48,7 +48,7 @@ def rollout(envs: gymnasium.vector.VectorEnv, noise: float, rng: np.random.Gener
 
 
 def score(policy: torch.nn.Module, episodes: int) -> float:
-    """Mean episode length of the policy."""
+    """Return the mean episode length of the policy."""
     lengths = []
     env = gymnasium.make("CartPole-v1")
     for episode in range(episodes):

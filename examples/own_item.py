@@ -36,7 +36,7 @@ class Chunks(Item):
         return relive.Transitions(n_step=self.k, gamma=self.gamma)
 
     def window(self, schema: relive.Schema) -> Window:
-        """A step can be drawn when its k steps are known, or its episode has ended."""
+        """Require k known steps, or an ended episode, for a step to be drawn."""
         return self.steps.window(schema)
 
     def check(self, schema: relive.Schema, rows: int) -> None:
@@ -44,7 +44,7 @@ class Chunks(Item):
         self.steps.check(schema, rows)
 
     def bind(self, schema: relive.Schema, ring: Ring, arena: Arena) -> Expander:
-        """The item at work on one buffer."""
+        """Make the item's expander for one buffer."""
         return ChunksExpander(self, schema, ring, arena)
 
 

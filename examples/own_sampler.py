@@ -32,7 +32,7 @@ class Recent(Sampler):
             raise ArgumentError(message("at least one step", f"`{self.k}`", "Recent(k)"))
 
     def index(self, ring: Ring, memory: Memory) -> RecentIndex:
-        """The sampler at work on one buffer."""
+        """Make the sampler's index for one buffer."""
         return RecentIndex(self.k, ring)
 
 
@@ -64,18 +64,18 @@ class RecentIndex(Index):
         return Draw(slots, np.ones(n, np.float32))
 
     def report(self) -> Callable[[], Report]:
-        """Nothing to add to `buffer.stats()`."""
+        """Report nothing more for `buffer.stats()`."""
         return Report
 
     # These two let several buffers be drawn from as one: shards.
 
     def share(self) -> Share:
-        """How much there is to draw: each slot has the mass 1."""
+        """Return the total to draw from: each slot has the mass 1."""
         count = len(self._state[1])
         return Share(total=float(count), count=count, smallest=1.0, largest=0.0)
 
     def draw_at(self, fractions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The slots at these fractions of the total, and their masses."""
+        """Return the slots at these fractions of the total, and their masses."""
         _, slots = self._state
         which = np.minimum((fractions * len(slots)).astype(np.int64), len(slots) - 1)
         return slots[which], np.ones(len(which))

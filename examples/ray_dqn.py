@@ -27,12 +27,12 @@ CALL = 25  # steps of each lane in one call of a runner
 
 
 def net_of() -> nn.Sequential:
-    """The Q-net, small enough for a laptop."""
+    """Make the Q-net, small enough for a laptop."""
     return nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
 
 
 def flattened(net: nn.Module) -> np.ndarray:
-    """All weights as one array: the cheapest thing to send."""
+    """Flatten all weights into one array: the cheapest thing to send."""
     return nn.utils.parameters_to_vector(net.parameters()).detach().numpy().copy()
 
 
@@ -76,18 +76,18 @@ class Runner:
 
     @torch.no_grad()
     def judged(self, *, over: np.ndarray, **step: np.ndarray) -> np.ndarray:
-        """First priorities: one-step TD errors, `[LANES]`."""
+        """Compute first priorities: one-step TD errors, `[LANES]`."""
         now, later = (self.net(torch.from_numpy(step[name])).numpy() for name in ("obs", "next_obs"))
         target = step["reward"] + GAMMA * ~over * later.max(axis=1)
         return np.abs(target - now[np.arange(LANES), step["action"]]) + 1e-6
 
     def flush(self) -> int:
-        """Have all steps in the shards."""
+        """Send all steps to the shards."""
         return self.writer.flush()
 
 
 def learn(net: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, batch: relive.Batch) -> np.ndarray:
-    """One update by double Q-learning; return TD errors."""
+    """Make one update by double Q-learning; return TD errors."""
     with torch.no_grad():
         best = net(batch.next_obs).argmax(1, keepdim=True)
         wanted = batch.reward + batch.discount * target(batch.next_obs).gather(1, best).squeeze(1)

@@ -86,7 +86,7 @@ class Plan:
         return rows * math.ceil(self.lanes / self.shards) * self.row_bytes + PROCESS
 
     def table(self) -> str:
-        """All of it, for people."""
+        """Format all of it, for people."""
         to_shard = self.steps * self.step_bytes / self.shards
         learner = self.updates * self.batch * self.item_bytes
         lines = {

@@ -24,7 +24,7 @@ STEPS, ENVS = 100, 8
 
 
 def balance(obs: np.ndarray) -> np.ndarray:
-    """A good policy: push towards the side to which the pole falls."""
+    """Follow a good policy: push towards the side to which the pole falls."""
     return (obs[:, 2] + 0.5 * obs[:, 3] + 0.05 * obs[:, 0] + 0.1 * obs[:, 1] > 0).astype(np.int64)
 
 
@@ -70,7 +70,7 @@ class Learner:
         self.buffer.load_checkpoint(checkpoint, is_distributed=True, local_rank=rank, world_size=world)
 
     def size(self) -> int:
-        """How many trajectories it has."""
+        """Return the number of trajectories."""
         return len(self.buffer)
 
     def learn(self, weights: np.ndarray, updates: int) -> np.ndarray:
@@ -85,7 +85,7 @@ class Learner:
 
 
 def score(weights: np.ndarray) -> float:
-    """Mean length of 16 episodes."""
+    """Return the mean length of 16 episodes."""
     envs = gymnasium.make_vec("CartPole-v1", num_envs=16)
     obs, _ = envs.reset(seed=0)
     alive, lengths = np.ones(16, bool), np.zeros(16)

@@ -37,21 +37,21 @@ class Reaching(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         return {"observation": moving, "achieved_goal": self.hand.copy(), "desired_goal": self.goal.copy()}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """A new goal somewhere in the cube."""
+        """Begin an episode with a new goal somewhere in the cube."""
         super().reset(seed=seed)
         self.hand, self.velocity = np.zeros(3), np.zeros(3)
         self.goal = self.np_random.uniform(-HALF, HALF, 3)
         return self._observe(), {}
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Half of the velocity is the last one's; walls stop the hand."""
+        """Move the hand: half of the velocity is the last one's; walls stop it."""
         self.velocity = 0.5 * self.velocity + 0.5 * FASTEST * np.clip(action, -1.0, 1.0)
         self.hand = np.clip(self.hand + self.velocity, -HALF, HALF)
         reward = float(self.compute_reward(self.hand, self.goal, {}))
         return self._observe(), reward, False, False, {"is_success": reward == 0}
 
     def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> np.ndarray:
-        """0 near the goal, else -1."""
+        """Return 0 near the goal, else -1."""
         return np.where(np.linalg.norm(achieved_goal - desired_goal, axis=-1) < NEAR, 0.0, -1.0)
 
 

@@ -27,7 +27,7 @@ class Model:
         self.head = rng.standard_normal((HIDDEN, LATENT))
 
     def unroll(self, state: np.ndarray, obs: np.ndarray) -> np.ndarray:
-        """The states behind each step of sequences: `[B, H]` and `[B, T, O]` give `[B, T, H]`."""
+        """Compute the states after each step of sequences: `[B, H]` and `[B, T, O]` give `[B, T, H]`."""
         states = []
         for t in range(obs.shape[1]):
             state = np.tanh(state @ self.weights + obs[:, t] @ self.inputs)
@@ -35,12 +35,12 @@ class Model:
         return np.stack(states, axis=1)
 
     def latents(self, states: np.ndarray) -> np.ndarray:
-        """`[B, T, Z]`."""
+        """Compute latents `[B, T, Z]`."""
         return np.tanh(states @ self.head)
 
 
 def filled(steps: int, rng: np.random.Generator) -> relive.ReplayBuffer:
-    """A buffer of random walks, whose actors knew no states, latents or rewards."""
+    """Make a buffer of random walks, whose actors knew no states, latents or rewards."""
     schema = relive.Schema(
         obs=relive.Field((OBS,)),
         action=relive.Field((), "int64"),
@@ -72,7 +72,7 @@ def update(buffer: relive.ReplayBuffer, model: Model, batch: relive.Batch) -> fl
 
 
 def check(buffer: relive.ReplayBuffer, model: Model) -> dict[str, float]:
-    """How far what is stored is from one pass over each whole stream."""
+    """Measure how far the stored values are from one pass over each whole stream."""
     ids, obs = buffer.column("ids"), buffer.column("obs")
     there = int((ids >= 0).all(axis=0).sum())
     states = model.unroll(np.zeros((ENVS, HIDDEN)), obs[:, :there])
@@ -81,7 +81,7 @@ def check(buffer: relive.ReplayBuffer, model: Model) -> dict[str, float]:
 
 
 def main() -> None:
-    """Sweep over random batches until everything that is stored is what one pass would give."""
+    """Sweep over random batches until all stored values equal those of one pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=100, help="batches that are written back (default 100)")
     parser.add_argument("--steps", type=int, default=300, help="of each environment (default 300)")

@@ -29,7 +29,7 @@ ARRAYS = {
 
 
 def stub(module: Any, protocols: str) -> str:
-    """The text of the stub.
+    """Write the text of the stub.
 
     Args:
         module: The extension.
@@ -65,7 +65,7 @@ def stub(module: Any, protocols: str) -> str:
 
 
 def _function(carrier: Any, typed: ast.FunctionDef, indent: str = "") -> str:
-    """The line of a function, whose further types are those of `typed`."""
+    """Write the line of a function, whose further types are those of `typed`."""
     ((text, *_),) = carrier.__nb_signature__
     (function,) = ast.parse(f"{text}: ...").body
     assert isinstance(function, ast.FunctionDef)
@@ -90,7 +90,7 @@ def _result(attribute: property) -> str:
 
 
 def _spelled(plain: str, types: dict[str, ast.expr | None], name: str) -> str:
-    """A type as the stub has it."""
+    """Write a type as the stub has it."""
     if plain in ("object", "list"):
         if (kind := types.get(name)) is None:
             raise LookupError(f"`kernel_types.py` has no type of `{name}`")
@@ -100,7 +100,7 @@ def _spelled(plain: str, types: dict[str, ast.expr | None], name: str) -> str:
 
 
 def _imports(source: ast.Module, body: str) -> str:
-    """Those of the protocols' imports that the stub needs."""
+    """List those of the protocols' imports that the stub needs."""
     lines = []
     for statement in source.body:
         if isinstance(statement, ast.ImportFrom) and statement.module != "__future__":
@@ -114,7 +114,7 @@ def _imports(source: ast.Module, body: str) -> str:
 
 
 def _wrapped(start: str, arguments: list[str], end: str, indent: str) -> str:
-    """A function as `ruff format` lays it out."""
+    """Wrap a function as `ruff format` lays it out."""
     joined = ", ".join(arguments)
     if len(start + joined + end) - 1 <= WIDTH:
         return start + joined + end

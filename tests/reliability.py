@@ -257,7 +257,7 @@ PROMISES = [
 
 
 def run(promise: Promise, long: bool) -> Row:
-    """The cells of a promise's rows, by column."""
+    """Run a promise's tests; return the cells of its rows, by column."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"} | (
         {"RELIVE_LONG": "1", "RELIVE_EXAMPLES": "5000"} if long else {}
     )
@@ -284,7 +284,7 @@ def run(promise: Promise, long: bool) -> Row:
 
 
 def counted(test: ElementTree.Element) -> int:
-    """How many cases a test has gone through, if it says so."""
+    """Count the cases of a test, as far as it records them."""
     if test.find("skipped") is not None:
         return 0
     return sum(int(each.get("value", 0)) for each in test.iter("property") if each.get("name") == "cases") or 1

@@ -26,7 +26,7 @@ Run = Mapping[str, Any]
 
 
 def known(path: Path) -> list[Run]:
-    """The runs in the file. A line that was cut off in the middle is removed from it."""
+    """Read the runs in the file. A line that was cut off in the middle is removed from it."""
     text = path.read_text() if path.exists() else ""
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
@@ -35,7 +35,7 @@ def known(path: Path) -> list[Run]:
 
 
 def table(runs: Sequence[Run]) -> str:
-    """One library and task as Markdown; only seeds that every arm has."""
+    """Format one library and task as Markdown, with only those seeds that every arm has."""
     by_arm = {arm: {run["seed"]: run for run in runs if run["replay"] == arm} for arm in ARMS}
     seeds = sorted(set.intersection(*(set(found) for found in by_arm.values())))
     lines = [f"| {len(seeds)} seeds | final return | difference to the first row | s / 1,000 steps | ratio |"]
@@ -56,7 +56,7 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def train(library: str, task: str, replay: str, seed: int, steps: int) -> Run:
-    """One run: all that decides it, mean returns of five evaluations, and CPU seconds for 1,000 steps."""
+    """Train once; return what decides the run, mean returns of five evaluations, and CPU seconds for 1,000 steps."""
     course = Course(ENVS[task], seed, steps)
     importlib.import_module(MODULES[library]).run(task, replay, course)
     which = {"library": library, "task": task, "replay": replay, "seed": seed, "steps": steps}

@@ -46,7 +46,7 @@ class Course:
 
 
 def evaluate(env_id: str, policy: Policy, seed: int) -> float:
-    """Mean return of the first episode of each of 10 environments; the same beginnings for every arm."""
+    """Return the mean return of the first episode of each of 10 environments, which begin alike for every arm."""
     envs = gym.make_vec(env_id, num_envs=EPISODES, vectorization_mode="sync")
     obs, _ = envs.reset(seed=seed)
     total, running = np.zeros(EPISODES), np.ones(EPISODES, bool)

@@ -40,7 +40,7 @@ class Sample(NamedTuple):
 
 
 class Replay(Protocol):
-    """Where a loop keeps its steps."""
+    """The store of a loop's steps."""
 
     envs: gym.vector.VectorEnv
 
@@ -75,7 +75,7 @@ class Theirs:
         return Sample(data.observations, actions, data.next_observations, data.rewards.flatten(), discount, 1.0, None)
 
     def update(self, ids: np.ndarray | None, errors: Tensor) -> None:
-        """Nothing: there are no priorities."""
+        """Do nothing: there are no priorities."""
 
 
 class Ours:
@@ -89,7 +89,7 @@ class Ours:
         self.envs = Recorder(envs, self._buffer)
 
     def add(self, obs: Any, after: Any, actions: Any, rewards: Any, ends: Any, infos: Mapping[str, Any]) -> None:
-        """Nothing: the recorder stored the step."""
+        """Do nothing: the recorder stored the step."""
 
     def sample(self) -> Sample:
         data = self._buffer.sample(BATCH).torch()
@@ -120,7 +120,7 @@ def run(task: str, replay: str, course: Course) -> None:
 
 
 def dqn(replay: Replay, course: Course) -> None:
-    """Deep Q-learning: the loop of CleanRL's `dqn.py`."""
+    """Run deep Q-learning: the loop of CleanRL's `dqn.py`."""
     envs = replay.envs
     q_network, target_network = QNetwork(envs), QNetwork(envs)
     target_network.load_state_dict(q_network.state_dict())
@@ -151,7 +151,7 @@ def dqn(replay: Replay, course: Course) -> None:
 
 
 def sac(replay: Replay, course: Course) -> None:
-    """Soft actor-critic: the loop of CleanRL's `sac_continuous_action.py`."""
+    """Run soft actor-critic: the loop of CleanRL's `sac_continuous_action.py`."""
     envs = replay.envs
     space, inputs = envs.single_action_space, int(np.prod(envs.single_observation_space.shape))
     size = int(np.prod(space.shape))

@@ -29,7 +29,7 @@ def gpu() -> str | None:
 
 
 class OnDevice(Peer):
-    """What they share: tensors go in and come out, and on a GPU its own clock counts."""
+    """The common part of buffers on a device: tensors go in and come out, and on a GPU its own clock counts."""
 
     output = "torch"
     no_graph = ""  # why its calls are not captured in a CUDA graph
@@ -56,7 +56,7 @@ class OnDevice(Peer):
         self.add_lanes(islice(self.steps, count // self.lanes))
 
     def tensors(self, step: Step) -> Step:
-        """One step of all lanes, on the device."""
+        """Return one step of all lanes, on the device."""
         return Step(*(self.torch.from_numpy(column).to(self.device) for column in step))
 
     def prepare_steps(self, steps: Sequence[Step]) -> Sequence[Any]:
@@ -66,7 +66,7 @@ class OnDevice(Peer):
         return [self.torch.from_numpy(error).to(self.device) for error in errors]
 
     def nbytes(self) -> int:
-        """Bytes of the buffer's tensors, where it keeps steps."""
+        """Count the bytes of the buffer's tensors, if it keeps steps."""
         return 0
 
     def on_clock(self, work: Work, *, captured: bool) -> Run:
@@ -95,7 +95,6 @@ class OnDevice(Peer):
         return run
 
     def graph(self, work: Work) -> Work:
-        """Capture turns in a CUDA graph; return its replays."""
         cuda = self.torch.cuda
         aside = cuda.Stream()
         aside.wait_stream(cuda.current_stream())
@@ -183,7 +182,7 @@ class TensorsByHand(OnDevice):
         return sum(column.nbytes for column in self.columns)
 
     def _next(self) -> Any:
-        """The row that is written: a slice; in a graph, whose replays are all alike, a number on the device."""
+        """Advance to the row that is written: a slice; in a graph, whose replays are alike, a number on the device."""
         if self.device == "cuda" and self.torch.cuda.is_current_stream_capturing():
             return self.row_there.add_(1).remainder_(self.rows)
         self.row = (self.row + 1) % self.rows
@@ -264,7 +263,7 @@ class TorchrlOnDevice(OnDevice):
         return f"{super().version()}, {tree} tree"
 
     def prioritized_sampler(self, capacity: int) -> Any:
-        """On the GPU where its compiled part has that, else on the CPU."""
+        """Make a sampler on the GPU if its compiled part supports that, else on the CPU."""
         kind = importlib.import_module("torchrl.data.replay_buffers.samplers").PrioritizedSampler
         for device in dict.fromkeys((self.device, "cpu")):
             try:
@@ -282,7 +281,7 @@ class TorchrlOnDevice(OnDevice):
         return sum(leaf.nbytes for leaf in self.buffer[:].values(include_nested=True, leaves_only=True))
 
     def prepare_steps(self, steps: Sequence[Step]) -> Sequence[Any]:
-        """In the layout of its environments."""
+        """Convert steps to the layout of its environments."""
         return [self._packed(self.tensors(step)) for step in steps]
 
     def _packed(self, step: Step) -> Any:

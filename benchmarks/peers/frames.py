@@ -83,7 +83,7 @@ class CopyLimit(AddedOneByOne):
 
 @cache
 def channels_last() -> list[Step]:
-    """The same steps with stacks `[84, 84, 4]` in memory of their own, `next_obs` that of the following `obs`."""
+    """Return the same steps with stacks `[84, 84, 4]` in new memory, and `next_obs` that of the following `obs`."""
     steps = []
     stack = None
     for step in frame_steps():

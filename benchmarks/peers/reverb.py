@@ -37,7 +37,7 @@ def said(python: str, *arguments: str) -> str:
 
 
 def ask(what: str, **values: Any) -> Any:
-    """Have `benchmarks.reverb_side` measure something."""
+    """Let `benchmarks.reverb_side` measure something."""
     return json.loads(said(interpreter(), "-m", "benchmarks.reverb_side", what, json.dumps(values)))
 
 

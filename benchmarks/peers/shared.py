@@ -14,7 +14,7 @@ from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, OBS_SIZE, Step
 
 
 class Sharing(Protocol):
-    """What the question about processes asks of a peer beside the methods of all."""
+    """The methods of a peer that the question about processes needs, besides those of all."""
 
     def writing(self, lane: int) -> Any:
         """Return a function that adds one step, or with a leading axis several; called in a child process."""
@@ -129,7 +129,7 @@ class TorchrlShared(Peer):
         return self.buffer.sample(n)
 
     def update(self, drawn: Any, error: Any) -> None:
-        """It has no priorities: a cycle is a draw."""
+        """Do nothing: it has no priorities, so a cycle is a draw."""
 
     def open(self) -> None:
         raise Unsupported("its other processes are children of the one that made it")

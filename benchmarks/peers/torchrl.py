@@ -47,7 +47,7 @@ class TorchrlSlices(Peer):
         self.buffer = self.lib.ReplayBuffer(storage=self.lib.LazyTensorStorage(spec.capacity), sampler=sampler)
 
     def _steps(self, rows: Step, shape: list[int]) -> Any:
-        """Rows in the layout of TorchRL's environments."""
+        """Convert rows to the layout of TorchRL's environments."""
         tensor, pack = self.torch.as_tensor, self.tensors
         column = (*shape, 1)
         after = {

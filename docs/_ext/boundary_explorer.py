@@ -85,7 +85,7 @@ SHOWN = {
 
 
 def traced(name: str) -> dict[str, Any]:
-    """What the doctor writes of a pipeline now.
+    """Record the doctor's present trace of a pipeline.
 
     Raises:
         MissingExtra: The library is not installed.
@@ -132,7 +132,7 @@ def record() -> None:
 
 
 def static_table() -> list[str]:
-    """The lines of the table that the page shows without JavaScript."""
+    """Return the lines of the table that the page shows without JavaScript."""
     data = json.loads(RECORDED.read_text("utf-8"))
     name, mode, n_step, end = STATIC
     lines = ["| # | obs | reward | discount | next_obs | verdict |", "|---|---|---|---|---|---|"]
@@ -152,7 +152,7 @@ def add_explorer(app: Any, pagename: str, templatename: str, context: dict[str, 
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Sphinx calls this."""
+    """Connect the extension. Sphinx calls this."""
     app.connect("html-page-context", add_explorer)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 

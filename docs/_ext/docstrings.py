@@ -38,7 +38,7 @@ def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) 
 
 
 def sign(app: Any, what: str, name: str, obj: Any, options: Any, signature: str, returns: str) -> Any:
-    """A tuple takes its fields, in order; a protocol is not called."""
+    """Write a tuple's signature with its fields, in order, and a protocol's without a call."""
     if what != "class":
         return None
     if getattr(obj, "_is_protocol", False):
@@ -51,7 +51,7 @@ class Code(PyXRefRole):
     """Text between backticks: shown as it is, a dot at its beginning included."""
 
     def process_link(self, env: Any, refnode: Any, has_explicit_title: bool, title: str, target: str) -> Any:
-        """The text, and the name to look for."""
+        """Return the text, and the name to look for."""
         super().process_link(env, refnode, has_explicit_title, title, target)
         return title, target
 

@@ -34,7 +34,7 @@ KEYWORDS = {
 
 
 def front(app: Any, name: str, source: list[str]) -> None:
-    """On the site, docs/index.md stands for the README."""
+    """Replace links to the README, whose page on the site is docs/index.md."""
     source[0] = re.sub(r"\]\((\.\./)*README\.md[^)]*", "](/docs/index.md", source[0])
 
 
@@ -54,13 +54,13 @@ def read(app: Any, tree: Any) -> None:
 
 
 class Help(SphinxDirective):
-    """What a command prints when it is asked for help."""
+    """The help text of a command."""
 
     required_arguments = 1
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        """The text, 80 columns wide."""
+        """Return the text, 80 columns wide."""
         _, *words = self.arguments[0].split()
         settings = mock.patch.dict(os.environ, COLUMNS="80", NO_COLOR="1")
         with settings, contextlib.redirect_stdout(io.StringIO()) as page, contextlib.suppress(SystemExit):

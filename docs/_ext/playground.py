@@ -28,7 +28,7 @@ PURE = ("gymnasium", "cloudpickle", "farama-notifications", "typing-extensions")
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """What the page has to load of a folder.
+    """List the files of a folder that the page has to load.
 
     Raises:
         FileNotFoundError: A file is missing; the message names it.
@@ -77,7 +77,7 @@ def assemble(folder: Path) -> None:
 
 
 def _numpy(folder: Path, scratch: Path) -> None:
-    """NumPy's wheel for this Pyodide, whose lock file has its name and its digest."""
+    """Fetch NumPy's wheel for this Pyodide, whose lock file has its name and its digest."""
     entry = json.loads((folder / "pyodide-lock.json").read_text("utf-8"))["packages"]["numpy"]
     target = folder / entry["file_name"]
     if not target.exists():
@@ -119,7 +119,7 @@ def copy(app: Any, failed: Exception | None) -> None:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Sphinx calls this."""
+    """Connect the extension. Sphinx calls this."""
     app.add_config_value("playground_folder", "", "html", (str,))
     app.connect("html-page-context", add_playground)
     app.connect("build-finished", copy)

@@ -102,7 +102,7 @@ class ReplayBuffer:
 
     @classmethod
     def _of(cls, core: Core) -> Self:
-        """A buffer of a core that was wired elsewhere: by a load, a copy, or a further process."""
+        """Make a buffer of a core that was built elsewhere: by a load, a copy, or a further process."""
         made = cls.__new__(cls)
         made._use(core)
         return made
@@ -121,7 +121,7 @@ class ReplayBuffer:
             forks.tell(self)
 
     def _forked(self) -> None:
-        """In a child, which may add, and must not draw with the parent's sampler, whose arrays both would write."""
+        """Take the core for a child, which may add, but not draw: both would write the sampler's arrays."""
         if self._core is not CLOSED:
             self._core = forked(self._core)
 
@@ -140,7 +140,7 @@ class ReplayBuffer:
         return self._core.choices.num_envs * self._core.choices.steps
 
     def __len__(self) -> int:
-        """Steps stored now, at most `capacity`."""
+        """Return the number of steps stored now, at most `capacity`."""
         return stored.stored(self._core)
 
     def __repr__(self) -> str:
@@ -464,7 +464,7 @@ class ReplayBuffer:
         return core.lock.hold() if core.limit is None else core.limit.hold(core.lock)
 
     def priorities(self, ids: Any) -> Float64:
-        """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`.
+        """Return the raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`.
 
         Ones where the sampler keeps none: `Uniform`, and positive priorities under `alpha=0`.
 
@@ -531,7 +531,7 @@ class ReplayBuffer:
         return write(self._core, ids, fields)
 
     def can_sample(self, batch_size: int) -> bool:
-        """Whether `sample(batch_size)` would succeed; never raises. A signal handler may call it at any time."""
+        """Return True if `sample(batch_size)` would succeed; never raise. A signal handler may call it at any time."""
         try:
             wanted = check.integer(batch_size, "ReplayBuffer.can_sample", minimum=1)
         except ArgumentError:
@@ -580,7 +580,7 @@ class ReplayBuffer:
         return stored.follow(self._core, ids, steps)
 
     def column(self, path: str) -> Array:
-        """A field of all stored steps, by lane and place: for code that keeps arrays of its own in step with a buffer.
+        """Return a field of all stored steps, by lane and row, to keep other arrays in step with a buffer.
 
         The step with the id `i` is at `[i % num_envs, i // num_envs % R]`, where `R = column.shape[1]`. Places
         that hold no step (not written yet, cleared, or the row of a final observation) are zeros, False, and -1 in
@@ -749,7 +749,7 @@ class ReplayBuffer:
         return (*made, state if slots is None else (state, slots)) if state or slots else made
 
     def writer(self, env_ids: Any = None) -> Writer:
-        """A `relive.Writer` for another process: it can be pickled, and claims its lanes when it is first used there.
+        """Return a `relive.Writer` for another process: it can be pickled, and claims its lanes on its first use there.
 
         Args:
             env_ids: Its lanes; None: all that are free then.
@@ -775,7 +775,7 @@ class ReplayBuffer:
         return writer_of(self.storage, None if env_ids is None else self._core.writer.lanes(env_ids).tolist())
 
     def sync(self) -> None:
-        """Have a `Mapped` buffer's steps, priorities and generator written to the disk; nothing for other storages."""
+        """Write a `Mapped` buffer's steps, priorities and generator to the disk; do nothing for other storages."""
         core = self._core
         with core.lock.alone():
             core.index.refresh()

@@ -329,7 +329,7 @@ class Recorder:
             raise ArgumentError(message("further fields of the schema", got, f"$.{name}"))
 
     def _flags(self, given: Any, default: bool, at: str) -> Bool:
-        """A new array of one flag per lane."""
+        """Return a new array of one flag per lane."""
         flags = np.full(self._shape, default) if given is None else np.atleast_1d(np.array(given, bool))
         if flags.shape != self._shape:
             raise ArgumentError(message(f"flags of shape `{self._shape}`", f"shape `{flags.shape}`", at))
@@ -350,13 +350,13 @@ class Recorder:
         return self._into.add(env_ids=self._named(lanes), **taken(fields, lanes, self._lanes))  # type: ignore[no-any-return]
 
     def _named(self, lanes: Int64) -> Int64:
-        """What the buffer calls these lanes of the environment: a writer's are any of its buffer's."""
+        """Return the buffer's numbers of these lanes of the environment: a writer's can be any of its buffer's."""
         theirs = None if self._held is not None else getattr(self.buffer, "env_ids", None)
         return lanes if theirs is None else np.asarray(theirs)[lanes]
 
 
 def _ended_lanes(terminated: Any, truncated: Any, shape: tuple[int]) -> Int64:
-    """The lanes whose episodes these flags, of this shape, end; ascending."""
+    """Return the lanes whose episodes these flags, of this shape, end; ascending."""
     if type(terminated) is type(truncated) is ndarray:
         ended = terminated | truncated
         if ended.dtype is _BOOL and ended.shape == shape:
@@ -404,7 +404,7 @@ class _SingleRecorder(Recorder, gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _of_env(name: str) -> Any:
-    """An attribute that `VectorEnv` has a default for, taken from the wrapped environment."""
+    """Return a property for an attribute of `VectorEnv` that takes it from the wrapped environment."""
     return property(lambda self: getattr(self.env, name, None), lambda self, value: setattr(self.env, name, value))
 
 
@@ -445,7 +445,7 @@ class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):  # type: ignore[misc]
 
 
 def _num_envs(env: Any) -> int | None:
-    """The lanes of a vector environment; None for a single one."""
+    """Return the lanes of a vector environment, or None for a single one."""
     if any(base.__name__ == "VecEnv" for base in type(env).__mro__):
         got = f"`{type(env).__name__}`, a Stable-Baselines3 `VecEnv`, whose `step` returns four values"
         raise ArgumentError(message("a Gymnasium environment", got, "Recorder(env)", _SB3_LOOP))

@@ -303,12 +303,12 @@ def _rows(value: Any, rows: slice) -> Any:
 
 
 def _with_final(obs: Array, next_obs: Array) -> Array:
-    """Observations `[T + 1, ...]`."""
+    """Append the final observation: `[T + 1, ...]`."""
     return np.concatenate([obs, next_obs[-1:]])
 
 
 def _nested(value: Any, space: Any) -> Any:
-    """Arrays nested as the space is, in its dtypes: a schema has mappings where spaces have tuples."""
+    """Nest arrays as the space is, in its dtypes: a schema has mappings where spaces have tuples."""
     children = getattr(space, "spaces", None)
     if isinstance(children, Mapping):
         return {name: _nested(value[str(name)], child) for name, child in children.items()}
@@ -318,7 +318,7 @@ def _nested(value: Any, space: Any) -> Any:
 
 
 def _space(tree: Tree) -> Any:
-    """The widest space whose samples the fields can hold."""
+    """Return the widest space whose samples the fields can hold."""
     from gymnasium import spaces
 
     if not isinstance(tree, Field):

@@ -309,7 +309,7 @@ def _prioritizes(buffer: Any) -> bool:
 
 
 def _on_device(buffer: Any) -> TypeGuard[DeviceBuffer | Mixture]:
-    """Whether a buffer's batches are tensors of a device."""
+    """Return True if a buffer's batches are tensors of a device."""
     return getattr(buffer, "device", None) is not None
 
 

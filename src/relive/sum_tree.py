@@ -28,7 +28,7 @@ STATE = 5
 
 
 def lengths(capacity: int) -> list[int]:
-    """How many entries each level has, the leaves first."""
+    """Return the number of entries of each level, the leaves first."""
     found: list[int] = []
     groups = capacity
     while not found or groups > 1:
@@ -38,13 +38,13 @@ def lengths(capacity: int) -> list[int]:
 
 
 def size(capacity: int) -> int:
-    """Float64 numbers that a tree over `capacity` leaves takes: 10.3 bytes a leaf."""
+    """Return the float64 numbers in a tree over `capacity` leaves: 10.3 bytes a leaf."""
     levels = lengths(capacity)
     return sum(levels) + sum(levels[1:])
 
 
 def carve(memory: Float64s, capacity: int) -> tuple[list[Float64s], list[Float64s]]:
-    """The sums of every level and the minima of all but the leaves', as kernels take them, out of one array."""
+    """Split one array into the sums of every level and the minima of all but the leaves', as kernels take them."""
     levels = lengths(capacity)
     ends = np.cumsum([*levels, *levels[1:]]).tolist()
     parts = [memory[end - length : end] for end, length in zip(ends, [*levels, *levels[1:]], strict=True)]
@@ -52,7 +52,7 @@ def carve(memory: Float64s, capacity: int) -> tuple[list[Float64s], list[Float64
 
 
 def allocate(capacity: int) -> tuple[list[Float64s], list[Float64s], Float64s]:
-    """The arrays of an empty tree: sums a level, minima a level, and the state.
+    """Allocate the arrays of an empty tree: sums a level, minima a level, and the state.
 
     Zeros are an empty tree, so no page is touched here.
     """
@@ -204,7 +204,7 @@ class SumTree:
     @overload
     def get(self, indices: ArrayLike) -> Float64s: ...
     def get(self, indices: ArrayLike) -> float | Float64s:
-        """The leaves at `indices`: a `float` for an integer, else float64 of the shape of `indices`.
+        """Return the leaves at `indices`: a `float` for an integer, else float64 of the shape of `indices`.
 
         Raises:
             ArgumentError: If an index is not an integer or out of range.
@@ -220,11 +220,11 @@ class SumTree:
     @overload
     def __getitem__(self, indices: ArrayLike) -> Float64s: ...
     def __getitem__(self, indices: ArrayLike) -> float | Float64s:
-        """`tree[i]` is `tree.get(i)`."""
+        """Return `self.get(indices)`."""
         return self.get(indices)
 
     def _check_indices(self, indices: ArrayLike, at: str) -> Int64s:
-        """`indices` as int64 in range."""
+        """Check `indices`, and convert them to int64."""
         unmasked(indices, at, ArgumentError)
         try:
             where = np.asarray(indices)
@@ -241,7 +241,7 @@ class SumTree:
         return np.ascontiguousarray(where, np.int64).reshape(where.shape)
 
     def _check_values(self, values: ArrayLike, shape: tuple[int, ...]) -> Float64s:
-        """`values` as float64 `[n]`, one for each index, all of them legal leaves."""
+        """Check that `values` are legal leaves, one for each index, and convert them to float64 `[n]`."""
         at = "SumTree.set(values)"
         unmasked(values, at, PriorityError)
         try:

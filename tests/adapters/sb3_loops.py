@@ -53,7 +53,7 @@ class Counting(gymnasium.Env[Any, Any]):
         return self._obs(), reward, how == "terminated", how == "truncated", info
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, infos: Any) -> np.ndarray:
-        """How many steps the goal is away; infos have to be those of the steps."""
+        """Count the steps to the goal; infos have to be those of the steps."""
         for info, achieved in zip(infos, achieved_goal, strict=True):
             assert info.get("place", (*achieved[:2], achieved[2] - 1)) == (*achieved[:2], achieved[2] - 1)
         return (desired_goal - achieved_goal)[:, 2] + 1000 * np.abs(desired_goal - achieved_goal)[:, :2].sum(axis=1)
@@ -68,7 +68,7 @@ def envs_of(lanes: int = 2, **choices: Any) -> DummyVecEnv:
 
 
 def ledger(envs: Any) -> dict[tuple[int, int], tuple[int, str]]:
-    """Every episode: its steps, and how it ended; one that was left has "cut"."""
+    """Return every episode: its steps, and how it ended; one that was left has "cut"."""
     found: dict[tuple[int, int], tuple[int, str]] = {}
     for env in envs:
         inner = env.unwrapped
@@ -78,7 +78,7 @@ def ledger(envs: Any) -> dict[tuple[int, int], tuple[int, str]]:
 
 
 def drawable(lived: dict[tuple[int, int], tuple[int, str]], n: int) -> set[tuple[int, int, int]]:
-    """Every step whose window is complete."""
+    """Return every step whose window is complete."""
     return {
         (*key, t) for key, (steps, how) in lived.items() for t in range(steps if how != "goes on" else steps - n + 1)
     }

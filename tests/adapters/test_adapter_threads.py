@@ -21,7 +21,7 @@ SIZE, LANES, ENDS = 300, 2, 7
 
 
 class Adapter(NamedTuple):
-    """How step t of each lane goes in, and what comes out: obs, reward, next_obs, done, and a way to update."""
+    """The way to add step t of each lane, and to draw obs, reward, next_obs, done, and an update."""
 
     add: Callable[[int], Any]
     draw: Callable[[], tuple[Any, Any, Any, Any, Callable[[], Any]]]
@@ -93,7 +93,7 @@ def torchrl() -> Adapter:
 
 
 def codes(t: int) -> np.ndarray:
-    """One number for each lane's step, float32."""
+    """Return one number for each lane's step, float32."""
     return np.arange(LANES, dtype=np.float32) * 5_000_000 + t
 
 

@@ -16,7 +16,7 @@ STEPS = sum(length for length, _ in EPISODES)
 
 
 def episode(number: int, nested: bool = False) -> dict[str, Any]:
-    """One episode in D4RL's names, with `length + 1` observations."""
+    """Make one episode in D4RL's names, with `length + 1` observations."""
     length, terminates = EPISODES[number]
     obs = 100.0 * number + np.arange(length + 1.0)
     ends = np.arange(length) == length - 1
@@ -31,7 +31,7 @@ def episode(number: int, nested: bool = False) -> dict[str, Any]:
 
 
 def flat(**changes: Any) -> dict[str, Any]:
-    """All episodes, one after the other."""
+    """Join all episodes, one after the other."""
     parts = [episode(number) for number in range(len(EPISODES))]
     data = {name: np.concatenate([part[name] for part in parts]) for name in parts[0] if name != "observations"}
     data["observations"] = np.concatenate([part["observations"][:-1] for part in parts])
@@ -40,7 +40,7 @@ def flat(**changes: Any) -> dict[str, Any]:
 
 
 def rlds(number: int, form: str) -> Any:
-    """The same episode as RLDS has it: its last entry is an observation alone."""
+    """Make the same episode as RLDS has it: its last entry is an observation alone."""
     part, (length, terminates) = episode(number), EPISODES[number]
     last = np.arange(length + 1) == length
     steps = {
@@ -59,7 +59,7 @@ def rlds(number: int, form: str) -> Any:
 
 
 def check(buffer: relive.ReplayBuffer, finals: bool = True) -> None:
-    """Every step is there and right; `finals`: final observations are known at truncations."""
+    """Check that every step is stored and right; `finals`: final observations are known at truncations."""
     assert len(buffer) == STEPS
     batch = buffer.read(np.sort(buffer.column("ids")[buffer.column("ids") >= 0]))
     at = [(number, t) for number, (length, _) in enumerate(EPISODES) for t in range(length)]

@@ -56,7 +56,7 @@ def run():
 
 
 def port() -> str:
-    """The lines of the page's section."""
+    """Read the lines of the page's section."""
     (lines,) = re.findall(r"```sed\n(.*?)```", SECTION, re.DOTALL)
     return str(lines)
 
@@ -150,7 +150,7 @@ def hf_hub_download(repo_id, filename):
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ported copy of the checkout, without its videos, and without a hub."""
+    """Make a ported copy of the checkout, without its videos, and without a hub."""
     folder = tmp_path_factory.mktemp("cleanrl")
     for name in ("cleanrl", "cleanrl_utils"):
         shutil.copytree(Path(str(CLEANRL)) / name, folder / name)

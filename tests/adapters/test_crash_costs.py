@@ -162,7 +162,7 @@ LIBRARIES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was left: how many steps had been saved when the last save that came to its end began, and what was loaded.
+    """The rest after a kill: the steps that the last complete save had to have, and those that were loaded.
 
     Attributes:
         saved: The newest step of the last save that came to its end.
@@ -221,7 +221,7 @@ def kill(library: Library, path: str, inside: bool, share: float, seconds: float
 
 
 def seconds_of(library: Library, path: str) -> float:
-    """How long a save takes that is not the first."""
+    """Time a save that is not the first."""
     buffer = library.make()
     for number in range(ROWS // 2):
         library.add(buffer, number)
@@ -233,7 +233,7 @@ def seconds_of(library: Library, path: str) -> float:
 
 
 def row(name: str, folder: Path) -> str:
-    """The table's row of a library."""
+    """Make the table's row of a library."""
     library, rng = LIBRARIES[name], random.Random(0)
     for module in library.needs:
         needs(module)
@@ -335,7 +335,7 @@ def fill(buffer, steps=100):
 
 
 def end(name: str, folder: Path) -> str:
-    """The row of a program that was run in a folder: what is saved there when it has ended."""
+    """Run a program in a folder, and make its row: what is saved there when it has ended."""
     every = 0.2 if "Mapped" in name else 1000.0
     text = PROGRAM.replace("EVERY", f"{every}") + textwrap.dedent(PROGRAMS[name])
     subprocess.run([sys.executable, "-c", text], cwd=folder, capture_output=True, timeout=60, check=False)
@@ -377,14 +377,14 @@ def test_mapped_loses_nothing(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("name", some(LIBRARIES, 2))
 def test_table(name: str, tmp_path: Path) -> None:
-    """The page says of each library what happens; of relive in every row that no save is lost."""
+    """Check that the page tells each library's outcome; in every row of relive no save is lost."""
     made = row(name, tmp_path)
     assert made in PAGE.read_text(), made
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_ends(name: str, tmp_path: Path) -> None:
-    """The page says what each program leaves."""
+    """Check that the page tells what each program leaves."""
     if not kernels.is_native() and "Mapped" in name:
         pytest.skip("the NumPy kernels share nothing")
     made = end(name, tmp_path)

@@ -52,7 +52,7 @@ class Step(NamedTuple):
 
 
 def target(steps: list[Step], place: int, n: int) -> tuple[float, float, float | None, int]:
-    """Reward, discount, next observation and length of a window, one step after the other."""
+    """Compute reward, discount, next observation and length of a window, one step after the other."""
     total, discount = 0.0, 1.0
     for length in range(1, n + 1):
         step = steps[place + length - 1]
@@ -92,7 +92,7 @@ class File:
         return names[0] if self.form == "flat" else str(self.rng.choice(names[:2]))
 
     def columns(self) -> list[dict[str, Any]]:
-        """The arrays of every episode by role; RLDS's have an entry more."""
+        """Return the arrays of every episode by role; RLDS's have one entry more."""
         found = []
         for number, (length, end) in enumerate(zip(self.lengths, self.ends, strict=True)):
             obs = 100.0 * number + np.arange(length + 1.0)
@@ -113,7 +113,7 @@ class File:
         return found
 
     def data(self) -> Any:
-        """The file."""
+        """Return the file's contents."""
         parts = []
         for length, part in zip(self.lengths, self.columns(), strict=True):
             named = {}
@@ -138,7 +138,7 @@ class File:
         return [{"steps": part} for part in parts] if self.form == "rlds" else parts
 
     def steps(self) -> list[Step]:
-        """The steps, as somebody reads them off the file who knows what its names mean."""
+        """List the steps, as a reader of the file would who knows the meaning of its names."""
         found = []
         for number, (length, end) in enumerate(zip(self.lengths, self.ends, strict=True)):
             for t in range(length):
@@ -193,7 +193,7 @@ def test_every_file_is_right_or_refused(n: int) -> None:
 
 
 def plain(**more: Any) -> dict[str, Any]:
-    """Three steps without an end."""
+    """Make three steps without an end."""
     return {"observations": np.arange(3.0)[:, None], "actions": np.zeros((3, 1)), "rewards": np.ones(3)} | more
 
 

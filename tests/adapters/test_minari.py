@@ -53,7 +53,7 @@ class Counting(gymnasium.Env):  # type: ignore[misc]
 
 
 def collected(env: Any, episodes: int) -> Any:
-    """A data set of so many whole episodes."""
+    """Make a data set of that number of whole episodes."""
     parts, space = [], env.observation_space
     for number in range(episodes):
         obs, ended, rows = [env.reset(seed=number)[0]], False, []
@@ -84,7 +84,7 @@ def everything(buffer: relive.ReplayBuffer) -> relive.Batch:
 
 
 def compare(buffer: relive.ReplayBuffer, dataset: Any) -> None:
-    """Every step of the data set is in the buffer, as the data set has it."""
+    """Check that every step of the data set is in the buffer, unchanged."""
     batch, at = everything(buffer), 0
     assert len(buffer) == len(batch.reward) == dataset.total_steps
     for episode in dataset.iterate_episodes():
@@ -202,7 +202,7 @@ def test_what_is_no_data_set_or_buffer_is_refused() -> None:
 
 
 def with_infos(*lengths: int, name: str = "success") -> Any:
-    """A data set with an info more than steps, the reset's, as Minari's collector records them."""
+    """Make a data set with one info more than steps, the reset's, as Minari's collector records them."""
     parts = []
     for number, length in enumerate(lengths):
         obs = np.arange(length + 1, dtype=np.float32)[:, None]

@@ -67,7 +67,7 @@ class Cell:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether rlpyt has an `Async...` class of it."""
+        """True if rlpyt has an `Async...` class of it."""
         return not (self.time_limits and (self.sequences or self.frames))
 
     @property
@@ -112,7 +112,7 @@ CELLS = {cell.name: cell for cell in (Cell(*choice) for choice in product((False
 
 
 def test_the_documentation_gives_rlpyts_names_these_argument_lists() -> None:
-    """Its table has every class of rlpyt, with the stack, the state, the item and the sampler that are tested here."""
+    """Check that the table has every class of rlpyt, with the stack, state, item and sampler that are tested here."""
     named = {}
     for row in re.findall(r"^\| (`\w+Buffer`.*) \|$", CHOICES.read_text(encoding="utf-8"), re.MULTILINE):
         classes, schema, item, samplers = (cell.strip() for cell in row.split("|"))
@@ -129,7 +129,7 @@ def test_the_documentation_gives_rlpyts_names_these_argument_lists() -> None:
 
 @pytest.mark.parametrize(("name", "given"), pairs(some(CELLS, 6), ["next_obs given", "next_obs left out"]))
 def test_every_class(name: str, given: str) -> None:
-    """Three laps of random episodes; a cell without time limits knows only terminations, as rlpyt's do."""
+    """Run three laps of random episodes; a cell without time limits knows only terminations, as rlpyt's do."""
     cell, rng = CELLS[name], np.random.default_rng(len(name))
     buffer, oracle, envs = cell.build(), cell.model(), WildEnvs(cell.schema, LANES)
     ends = [TERMINATED, TRUNCATED, BOTH] if cell.time_limits else [TERMINATED]
@@ -152,7 +152,7 @@ def test_every_class(name: str, given: str) -> None:
 
 
 def draw(buffer: relive.ReplayBuffer, oracle: OracleBuffer, cell: Cell, rng: Any) -> set[tuple[bool, bool]]:
-    """One batch: its items, and, where there are priorities, its weights and an update of them."""
+    """Draw one batch: check its items, and, given priorities, its weights and an update of them."""
     batch = buffer.sample(8)
     items = oracle.items()
     assert_items(batch, [items[key] for key in batch.ids.tolist()])
@@ -176,7 +176,7 @@ def draw(buffer: relive.ReplayBuffer, oracle: OracleBuffer, cell: Cell, rng: Any
     some([name for name, cell in CELLS.items() if not (cell.time_limits and (cell.sequences or cell.frames))], 4),
 )
 def test_one_process_draws_while_others_write(name: str) -> None:
-    """rlpyt's ten `Async...` classes: a process a lane writes; in the end nothing is lost or mixed up."""
+    """Check rlpyt's ten `Async...` classes: a process a lane writes; in the end nothing is lost or mixed up."""
     cell = CELLS[name]
     oracle, envs = cell.model(), WildEnvs(cell.schema, LANES)
     script = Script([GO] * 9 + [TERMINATED] + [GO] * 7 + ([TRUNCATED] if cell.time_limits else []), [STAY], True)
@@ -203,7 +203,7 @@ def test_one_process_draws_while_others_write(name: str) -> None:
 
 @pytest.mark.parametrize("name", some([name for name in CELLS if CELLS[name].time_limits], 3))
 def test_one_thread_draws_while_another_writes(name: str) -> None:
-    """As rlpyt's `Async...` classes allow; in the end the buffer is what it would be without the other thread."""
+    """Check that the buffer ends up as without the other thread, which rlpyt's `Async...` classes allow."""
     cell = CELLS[name]
     buffer, oracle, envs = cell.build(), cell.model(), WildEnvs(cell.schema, LANES)
     script = Script([GO] * 9 + [TERMINATED] + [GO] * 7 + [TRUNCATED], [STAY], give_next=True)

@@ -78,7 +78,7 @@ def test_every_item_of_sb3s_loop(way: tuple[str, bool], n: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_every_item_of_cleanrls_loop(n: int) -> None:
-    """Infos are a dict of arrays, and nobody says which episodes were truncated."""
+    """Check with infos as a dict of arrays, which does not tell truncated episodes."""
     envs = SyncVectorEnv(
         [lambda lane=lane: Counting(lane) for lane in range(2)], autoreset_mode=AutoresetMode.SAME_STEP
     )  # fmt: skip
@@ -115,7 +115,7 @@ def test_infos_of_both_kinds_say_what_a_time_limit_ended() -> None:
 
 
 def test_places_show_what_is_stored() -> None:
-    """SB3's arrays, by its places, while the ring goes round; writing into them changes nothing."""
+    """Check SB3's arrays in SB3's order, while the ring goes round; writing into them changes nothing."""
     buffer = ReplayBuffer(6, spaces.Discrete(50), spaces.Discrete(3), n_steps=2, device="cpu", seed=0)
     for t in range(8):
         buffer.add(np.array([t]), np.array([t + 1]), np.array([t % 3]), np.array([t]), np.array([t == 3]), [{}])
@@ -176,7 +176,7 @@ def test_normalized_samples() -> None:
 
 
 def test_buffers_are_saved_and_loaded(tmp_path: Path) -> None:
-    """By the callback, by pickle, and by relive itself."""
+    """Save and load by the callback, by pickle, and by relive itself."""
     model = built(PrioritizedDQN)
     model.learn(90, callback=CheckpointCallback(45, str(tmp_path), save_replay_buffer=True))
     assert len(list(tmp_path.glob("*replay_buffer*"))) >= 1
@@ -195,7 +195,7 @@ def test_buffers_are_saved_and_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("strategy", "way"), pairs(["future", "final", "episode"], [*product((1, 3), (False, True))]))
 def test_goals_in_hindsight(strategy: str, way: tuple[int, bool]) -> None:
-    """Another goal is of the same episode, and every reward of the window is what the environment computes for it."""
+    """Check that other goals are of the same episode, and that rewards are those that the environment computes."""
     n, infos = way
     envs = envs_of(kind="dict")
     kwargs = {"goal_selection_strategy": strategy, "copy_info_dict": infos}
@@ -230,6 +230,6 @@ def test_goals_in_hindsight(strategy: str, way: tuple[int, bool]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("hindsight", "low", "high"), [(True, 0.8, 1.0), (False, 0.0, 0.4)])
 def test_a_hand_learns_to_reach_with_hindsight_and_not_without(hindsight: bool, low: float, high: float) -> None:
-    """`examples/reaching_sb3.py` as it stands: minutes."""
+    """Run `examples/reaching_sb3.py` unchanged: minutes."""
     example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "reaching_sb3.py"))
     assert low <= example["train"](5_000, hindsight, 0) <= high

@@ -49,7 +49,7 @@ ALGORITHMS = {**VALUES, **QUANTILES}
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_an_update_without_priorities_is_sb3s(kind: Any) -> None:
-    """With weights of 1 both make the same nets of the same batches."""
+    """Check that with weights of 1 both make the same nets of the same batches."""
     models = [
         built(ALGORITHMS[kind], replay_buffer_class=ReplayBuffer),
         built(kind, sampler=relive.Prioritized(beta=0.0)),
@@ -106,7 +106,7 @@ def test_prioritized_algorithms_run_save_and_go_on(kind: Any, priority: str, tmp
 
 
 def drawn(model: Any) -> tuple[Weighing, dict[str, Any]]:
-    """A batch of different items with random weights, and the globals that `train` would have."""
+    """Draw a batch of different items with random weights, and return it with the globals that `train` would have."""
     weighing = Weighing(model.replay_buffer, model.critic_loss, model.huber_threshold, model._priorities)
     data = model.replay_buffer.sample(400)
     _, first = np.unique(data.ids, return_index=True)
@@ -118,7 +118,7 @@ def drawn(model: Any) -> tuple[Weighing, dict[str, Any]]:
 
 @pytest.mark.parametrize("priority", ["td", "lap", "precision"])
 def test_weights_and_priorities_of_a_batch(priority: str) -> None:
-    """The loss by hand; and what the buffer is told, which for noisy rewards is less."""
+    """Check the loss by hand, and the priorities, which are smaller for noisy rewards."""
     model = built(PrioritizedSAC, priority=priority, huber_threshold=0.5).learn(60)
     weighing, losses = drawn(model)
     data, count = weighing._data, len(weighing._data.ids)
@@ -156,7 +156,7 @@ def test_rules_and_buffers_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize("critics", [None, 2])
 @pytest.mark.parametrize("together", [False, True])
 def test_weights_and_priorities_of_quantiles(critics: int | None, together: bool) -> None:
-    """The loss of each row alone, weighted; and the errors of the means."""
+    """Check the loss of each row alone, weighted, and the errors of the means."""
     from sb3_contrib.common.utils import quantile_huber_loss
 
     model = built(PrioritizedQRDQN).learn(60)
@@ -185,7 +185,7 @@ class PrioritizedUnnamed(PrioritizedReplay, Unnamed):
 
 
 def test_a_train_without_a_loss_is_refused() -> None:
-    """When its module has no loss, or when it has learned without one."""
+    """Refuse a module without a loss, and a `train` that learned without one."""
     with pytest.raises(relive.ReliveError, match="`train` computed no loss that could be weighted"):
         built(PrioritizedUnnamed).learn(60)
     unknown = type(Unnamed.train)(Unnamed.train.__code__, {"torch": torch}, "train")

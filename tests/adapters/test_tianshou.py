@@ -47,7 +47,7 @@ def collected(buffer: Any, steps: int = 240, reset_every: int | None = None) -> 
 
 
 def returns(buffer: Any, indices: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rewards, discounts and codes of what is bootstrapped from, by Tianshou's own n-step returns."""
+    """Compute rewards, discounts and codes of bootstrapped observations, by Tianshou's own n-step returns."""
 
     def of(value: Any) -> np.ndarray:
         def target(buffer: Any, after: np.ndarray) -> Any:

@@ -41,7 +41,7 @@ def collector_of(lanes: int, **choices: Any) -> Collector:
 
 @cache
 def experience(lanes: int, resets: bool) -> tuple[list[Any], dict[tuple[int, int], int]]:
-    """252 steps as a collector gives them, and the steps of the episodes that its resets ended."""
+    """Return 252 steps as a collector gives them, and the steps of the episodes that its resets ended."""
     collector, parts, cuts = collector_of(lanes, total_frames=252, reset_at_each_iter=resets), [], {}
     for data in collector:
         parts.append(data.clone())

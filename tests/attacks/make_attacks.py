@@ -27,7 +27,7 @@ DEEP = 300_000
 
 @dataclass(frozen=True)
 class Attack:
-    """What to do to a good directory; `noticed`: whether `verify` has to say so."""
+    """An attack on a good directory; `noticed`: whether `verify` has to report it."""
 
     name: str
     kind: str  # whose directory: `relive`, `pt` or `saved`
@@ -51,7 +51,7 @@ def gadget(path: Path) -> bytes:
 
 
 def zipped(path: Path) -> bytes:
-    """The same as a `pt` file."""
+    """Make the same as a `pt` file."""
     found = io.BytesIO()
     with zipfile.ZipFile(found, "w") as file:
         file.writestr("archive/data.pkl", gadget(path))
@@ -59,7 +59,7 @@ def zipped(path: Path) -> bytes:
 
 
 def theirs(path: Path) -> Path:
-    """The first of RLinf's files."""
+    """Return the first of RLinf's files."""
     return min(path.glob("trajectory_*.pt"))
 
 
@@ -167,7 +167,7 @@ def index() -> Iterator[Attack]:
 
 
 def header(text: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    """Another header, of the same length if that can be, in a file that is known and in one that is new."""
+    """Write another header, of the same length if possible, to a known file and to a new one."""
 
     def do(path: Path) -> None:
         data = (path / FILE).read_bytes()
@@ -200,7 +200,7 @@ def counts(count: int) -> Callable[[Path], None]:
 
 
 def hole(path: Path) -> None:
-    """A file of 4 TB with nothing in it, of which header and index say that this is right."""
+    """Make a file of 4 TB with nothing in it, which header and index confirm."""
     from relive.trajectories._catalog import Catalog, read
     from relive.trajectories._entry import Entry, file_name, header_of
     from relive.trajectories._layout import FieldColumn, FieldLayout
@@ -293,7 +293,7 @@ def special_files() -> Iterator[Attack]:
 
 
 def tables(change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> Callable[[Path], None]:
-    """Another JSON index; `change` gets it, and its first entry."""
+    """Change the JSON index; `change` gets it, and its first entry."""
 
     def do(path: Path) -> None:
         file = path / "trajectory_index.json"
@@ -309,7 +309,7 @@ def text(name: str, content: str) -> Callable[[Path], None]:
 
 
 def overlapping(path: Path) -> None:
-    """10,000 records that are all the same 4 MB."""
+    """Make 10,000 records that are all the same 4 MB."""
     found = io.BytesIO()
     with zipfile.ZipFile(found, "w") as file:
         file.writestr("archive/data.pkl", b"\x80\x02}.")
@@ -385,7 +385,7 @@ def damage(good: dict[str, Path], every: int) -> Iterator[Attack]:
 
 
 def attacks(good: dict[str, Path], every: int) -> list[Attack]:
-    """All of them; `every`: which bits to flip."""
+    """Make all of them; `every`: which bits to flip."""
     made = [*pickles(), *index(), *headers(), *special_files(), *rlinf()]
     told = lies(good["saved"], special)[:: 1 if every < 1000 else 5]
     return [*made, *damage(good, every), *(Attack(lie.name, "saved", lie.do) for lie in told)]

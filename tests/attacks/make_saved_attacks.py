@@ -27,14 +27,14 @@ FAR = [-1, -(2**62), -(2**63), 1, 23, 24, 25, 2**31, 2**53, 2**61, 2**62, 2**63 
 
 @dataclass(frozen=True)
 class Lie:
-    """What to do to the directory of a save."""
+    """An attack on the directory of a save."""
 
     name: str
     do: Callable[[Path], None]
 
 
 def sealed(facts: Any, number: int = 2) -> bytes:
-    """A manifest with a valid checksum."""
+    """Write a manifest with a valid checksum."""
     text = (facts if isinstance(facts, str) else json.dumps(facts, indent=1)).encode().removesuffix(b"\n}")
     return text + json_files._last_of(text)
 
@@ -46,7 +46,7 @@ def facts_of(path: Path) -> dict[str, Any]:
 
 
 def told(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    """Another manifest: the facts after a change of them, or what that returns."""
+    """Write another manifest: the facts after a change of them, or the change's return value."""
 
     def do(path: Path) -> None:
         facts = facts_of(path)
@@ -57,7 +57,7 @@ def told(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
 
 
 def held(name: str, change: Callable[[Arrays], Any]) -> Callable[[Path], None]:
-    """Other arrays in the file of small arrays, or of steps."""
+    """Write other arrays into the file of small arrays, or of steps."""
 
     def do(path: Path) -> None:
         folder, facts = Folder(path), facts_of(path)
@@ -78,7 +78,7 @@ def held(name: str, change: Callable[[Arrays], Any]) -> Callable[[Path], None]:
 
 
 def header(name: str, change: Callable[[dict[str, Any]], Any], size: int | None = None) -> Callable[[Path], None]:
-    """Another header, and perhaps a file that is mostly a hole."""
+    """Write another header, and perhaps a file that is mostly a hole."""
 
     def do(path: Path) -> None:
         data, facts = (path / name).read_bytes(), facts_of(path)
@@ -110,7 +110,7 @@ def put(*keys: Any, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def leaves(facts: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to every value, mappings and lists included."""
+    """Yield the keys of every value, mappings and lists included."""
     if keys:
         yield keys
     children = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list) else ()
@@ -119,7 +119,7 @@ def leaves(facts: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def manifests(good: Path) -> Iterator[Lie]:
-    """Evil JSON; every value in turn of another type."""
+    """Yield evil JSON; every value in turn of another type."""
     evil = [None, -1, 2**62, 10**400, 1.5, "../../etc/passwd", [], {}, [[["x"]]], {"kind": "Ram"}, True]
     for i, keys in enumerate(leaves(facts_of(good))):
         for value in (evil[i % len(evil)], evil[(3 * i + 1) % len(evil)]):
@@ -171,7 +171,7 @@ def manifests(good: Path) -> Iterator[Lie]:
 
 
 def numbers(good: Path) -> Iterator[Lie]:
-    """Counters, marks, priorities and shapes that no buffer has."""
+    """Yield counters, marks, priorities and shapes that no buffer has."""
     for column in range(16):
         for value in FAR:
             for lane in {0, 2} if column in (0, 2, 3, 4, 5, 13) else {1}:
@@ -199,7 +199,7 @@ def numbers(good: Path) -> Iterator[Lie]:
 
 
 def spoil(arrays: Arrays, seed: int) -> None:
-    """Some entries of some of the small arrays become what none has."""
+    """Change some entries of some of the small arrays to values that none has."""
     rng = np.random.default_rng(seed)
     names = [name for name, array in sorted(arrays.items()) if array.size and not name.startswith("next/")]
     for name in rng.choice(names, int(rng.integers(1, 3)), replace=False):
@@ -269,5 +269,4 @@ def linked(path: Path) -> None:
 
 
 def lies(good: Path, special: Callable[[str, str], Callable[[Path], None]]) -> list[Lie]:
-    """All of them."""
     return [*manifests(good), *numbers(good), *headers(), *special_files(special)]

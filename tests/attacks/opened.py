@@ -50,7 +50,7 @@ SAMPLES = 48
 
 
 class Watch:
-    """What Python says it does, while it is asked to look."""
+    """A watch on Python's audit events, while it is asked to look."""
 
     def __init__(self, home: Path) -> None:
         roots = [sys.prefix, sys.base_prefix, *sys.path, os.path.dirname(trajectories.__file__)]
@@ -77,15 +77,15 @@ class Watch:
                 self.seen.append(f"{event} {path!r:.80}")
 
     def _reader(self, event: str, arguments: tuple[Any, ...]) -> bool:
-        """Whether the process is started that reads RLinf's files within limits."""
+        """Return True if the process is started that reads RLinf's files within limits."""
         return event == "subprocess.Popen" and list(arguments[1][:3]) == [sys.executable, "-I", "-B"]
 
     def _imported(self) -> bool:
-        """Whether Python reads the compiled form of one of its own modules."""
+        """Return True if Python reads the compiled form of one of its own modules."""
         return "importlib" in sys._getframe(2).f_code.co_filename
 
     def _generated(self) -> bool:
-        """Whether it is a class that a library makes from text, as `dataclasses` does."""
+        """Return True if a library makes a class from text, as `dataclasses` does."""
         frame: Any = sys._getframe(2)
         while frame is not None and frame.f_code.co_filename in ("<string>", __file__):
             frame = frame.f_back
@@ -104,7 +104,7 @@ class Watch:
 
 
 def rows_of(batch: Any) -> set[bytes]:
-    """Every row of a batch, with the names and dtypes of its fields."""
+    """Return every row of a batch, with the names and dtypes of its fields."""
     found = sorted(leaves(batch))
     names = repr([(name, array.dtype.name, array.shape[1:]) for name, array in found]).encode()
     parts = [np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8) for _, array in found]
@@ -198,7 +198,7 @@ class Victim:
         os.umask(0)
 
     def attacked(self, attack: Attack | None, kind: str) -> Iterator[dict[str, Any]]:
-        """Each way into the directory: the outcome, how long it took, and what was not as it should be."""
+        """Try each way into the directory; yield the outcome, its duration, and its faults."""
         self.lay(attack, kind)
         self.count += 1
         for number, (name, way) in enumerate(self.ways(kind).items()):

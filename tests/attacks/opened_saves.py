@@ -17,7 +17,7 @@ OTHERS = {"capacity": ROWS, "item": relive.Sequences(2, starts=2), "sampler": re
 
 
 def make(path: Path) -> None:
-    """A good directory: the second save, with two files of steps."""
+    """Make a good directory: the second save, with two files of steps."""
     buffer = build()
     buffer._core.tally.identity = NAME
     for serial in range(5):
@@ -28,7 +28,7 @@ def make(path: Path) -> None:
 
 
 def used(buffer: relive.ReplayBuffer, made: Path) -> None:
-    """All that can be done with a buffer."""
+    """Make every use of a buffer."""
     for serial in range(4):
         buffer.stats()
         if buffer.can_sample(50):
@@ -40,7 +40,7 @@ def used(buffer: relive.ReplayBuffer, made: Path) -> None:
 
 
 def owner() -> relive.ReplayBuffer:
-    """A buffer of the same name as that which was saved."""
+    """Make a buffer of the same name as the saved one."""
     buffer = build()
     live(buffer, 0)
     buffer._core.tally.identity = NAME
@@ -48,7 +48,7 @@ def owner() -> relive.ReplayBuffer:
 
 
 def ways(case: Path, made: Path) -> dict[str, Callable[[], Any]]:
-    """Each way in, by its name."""
+    """Return each way in, by its name."""
 
     def loaded(kernels: str, **choices: Any) -> None:
         with _kernels.use(kernels):

@@ -28,7 +28,7 @@ def good(folder: Path) -> Path:
 @pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
 @pytest.mark.parametrize("size", [0, 93_000])
 def test_nothing_outside_is_written_to(end: str, size: int, good: Path, folder: Path) -> None:
-    """A file of somebody else's that has one of the index's names, too: reading leaves it, writing refuses it."""
+    """Check a file of others that has one of the index's names, too: reading leaves it, writing refuses it."""
     outside = folder / "outside"
     outside.write_bytes(os.urandom(size))
     before, name = outside.read_bytes(), good / (INDEX + end)
@@ -46,7 +46,7 @@ def test_nothing_outside_is_written_to(end: str, size: int, good: Path, folder: 
 
 
 def test_a_hole_that_claims_to_be_a_table_is_not_read(good: Path) -> None:
-    """7 GB of checksums on no disk."""
+    """Claim 7 GB of checksums in a file that takes no space."""
     with TrajectoryReplayBuffer() as buffer:
         buffer.add_trajectories([{"rewards": np.zeros((1000, 10))}])
         buffer.save_checkpoint(good.parent / "saved")
@@ -73,7 +73,7 @@ def test_a_hole_that_claims_to_be_a_table_is_not_read(good: Path) -> None:
     "change", [lambda text: b"\xef\xbb\xbf" + text, lambda text: text.replace(b"{", b'{"rewards":{},', 1)]
 )
 def test_headers_that_can_be_read_in_two_ways(change: Callable[[bytes], bytes], good: Path) -> None:
-    """A byte order mark, and a key that is there twice."""
+    """Write a byte order mark, and a duplicate key."""
     data = (good / FILE).read_bytes()
     count = int.from_bytes(data[:8], "little")
     text = change(data[8 : 8 + count].rstrip())
@@ -84,7 +84,7 @@ def test_headers_that_can_be_read_in_two_ways(change: Callable[[bytes], bytes], 
 
 
 def test_a_damaged_index_says_what_helps(good: Path) -> None:
-    """And it does."""
+    """Check that the remedy helps, too."""
     data = bytearray((good / INDEX).read_bytes())
     data[100:] = bytes(len(data) - 100)
     (good / INDEX).write_bytes(data)

@@ -35,7 +35,7 @@ MOST_SECONDS, MOST_MEBIBYTES = 1.0, 64
 
 @pytest.fixture(scope="module")
 def results() -> list[dict[str, Any]]:
-    """What became of every attack, by every way in; two processes share them."""
+    """Collect the outcome of every attack, by every way in; two processes share them."""
     homes = [tempfile.mkdtemp(prefix="attacks-", dir=MEMORY) for _ in range(PARTS)]
     script = Path(__file__).with_name("opened.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -80,7 +80,7 @@ def test_there_are_enough_of_them(results: list[dict[str, Any]], record_property
 
 @pytest.mark.slow
 def test_good_directories_are_read(results: list[dict[str, Any]]) -> None:
-    """Else the others would be refused for some other reason."""
+    """Check the good ones, since others might be refused for some other reason."""
     good = [result for result in results if result["case"] in ("none, relive", "none, saved")]
     assert good
     assert {result["outcome"] for result in good} == {"fine"}
@@ -132,7 +132,7 @@ def home() -> Iterator[Path]:
 @pytest.mark.parametrize("kind", ["relive", "pt"])
 @pytest.mark.parametrize("what", ["link", "pipe", "folder"])
 def test_a_file_that_is_swapped_after_the_directory_was_opened(kind: str, what: str, home: Path) -> None:
-    """What was a file when the directory was listed is looked at again when it is opened."""
+    """Check that a listed file is looked at again when it is opened."""
     with TrajectoryReplayBuffer(sample_window_size=0, cache_size=0) as buffer:
         buffer.load_checkpoint(home / kind)
         at = home / kind / FILE if kind == "relive" else theirs(home / "pt")
@@ -149,7 +149,7 @@ def test_a_file_that_is_swapped_after_the_directory_was_opened(kind: str, what: 
 
 @pytest.mark.slow
 def test_each_bad_file_is_named_and_no_other(home: Path) -> None:
-    """A bit of each byte in turn, and the other two trajectories stay good."""
+    """Flip a bit of each byte in turn; the other two trajectories stay good."""
     at = home / "relive" / FILE
     data = np.fromfile(at, np.uint8)
     for byte in range(0, len(data), 31):
@@ -161,7 +161,7 @@ def test_each_bad_file_is_named_and_no_other(home: Path) -> None:
 
 @pytest.mark.slow
 def test_a_name_of_a_field_that_was_changed_in_the_index_is_noticed(home: Path) -> None:
-    """SQLite has no checksums: what the index calls the fields is compared with what the files call them."""
+    """Compare the index's names of fields, since SQLite has no checksums, with those in the files."""
     at = home / "relive" / INDEX
     data = at.read_bytes()
     assert data.count(b'"rewards"') == 2  # once in the table, once in its index
@@ -174,7 +174,7 @@ def test_a_name_of_a_field_that_was_changed_in_the_index_is_noticed(home: Path) 
 
 @pytest.mark.slow
 def test_an_index_that_is_wrong_deletes_no_trajectory(home: Path) -> None:
-    """A file that the index does not name is that of a removed trajectory only where the index is right."""
+    """Check that a file missing in the index is only deleted as removed if the index is right."""
     with contextlib.closing(sqlite3.connect(home / "relive" / INDEX)) as db, db:
         db.execute("UPDATE trajectories SET id = 2000 WHERE place = 2")
     with (

@@ -29,7 +29,7 @@ from relive.trajectories._catalog import read
 
 @pytest.fixture
 def good(folder: Path) -> Path:
-    """A directory with three trajectories."""
+    """Make a directory with three trajectories."""
     with TrajectoryReplayBuffer(folder / "good", seed=1) as buffer:
         buffer.add_trajectories([simple(k) for k in range(3)])
     return folder / "good"
@@ -37,7 +37,7 @@ def good(folder: Path) -> Path:
 
 @pytest.fixture
 def outside(folder: Path) -> Iterator[Path]:
-    """A file that is none of ours, and must stay as it is: its contents, and the names it has."""
+    """Yield a file of others, which must keep its contents and its names."""
     path = folder / "outside"
     path.write_bytes(b"secret")
     before = path.stat()
@@ -87,7 +87,7 @@ def test_what_is_no_regular_file_is_neither_opened_nor_kept_open(kind: str, fold
 
 
 def test_a_link_is_linked_as_one(folder: Path, outside: Path) -> None:
-    """Not what it leads to, which would then have a name in the target."""
+    """Check that its target gets no name in the new directory."""
     made = folder / "made"
     made.mkdir()
     (made / "x").symlink_to(outside)
@@ -97,7 +97,7 @@ def test_a_link_is_linked_as_one(folder: Path, outside: Path) -> None:
 
 @pytest.mark.parametrize("put", [os.link, os.symlink])
 def test_a_name_that_somebody_else_takes_first(put: Callable[[Path, Path], None], folder: Path, outside: Path) -> None:
-    """Between the moment when a temporary name was freed and that when it is used."""
+    """Take the name between the moments when it was freed and when it is used."""
     with watched() as system:
         own = Folder(folder / "own", create=True)
 
@@ -130,7 +130,7 @@ def test_one_writes_to_a_directory(good: Path) -> None:
 
 
 def test_a_load_into_a_directory_is_durable(good: Path, folder: Path) -> None:
-    """Every name is synced: those that files have until the index knows them, and those that they get then."""
+    """Check that every name is synced: those until the index knows the files, and those afterwards."""
     with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
         buffer.load_checkpoint(good)
         told = [name for name, args, _ in system.trace if name in ("link", "rename") or (name == "fsync" and args[1])]
@@ -138,7 +138,7 @@ def test_a_load_into_a_directory_is_durable(good: Path, folder: Path) -> None:
 
 
 def test_a_load_leaves_an_index_of_its_own(good: Path, folder: Path) -> None:
-    """Nothing of the one before, and nothing that is still to be done: that would remove files that came later."""
+    """Check that nothing of the earlier one is left, and nothing to do that would remove later files."""
     with TrajectoryReplayBuffer(folder / "own") as buffer:
         buffer.add_trajectories([simple(k) for k in range(5)])
         buffer.save_checkpoint(folder / "own")
@@ -152,7 +152,7 @@ def test_a_load_leaves_an_index_of_its_own(good: Path, folder: Path) -> None:
 
 
 def test_a_load_waits_for_whoever_reads_or_writes(good: Path, folder: Path) -> None:
-    """The files of before and those that take their names are never mistaken for each other."""
+    """Check that earlier files and those that take their names are never confused."""
     with watched() as system, TrajectoryReplayBuffer(folder / "own", enable_cache=False) as buffer:
         buffer.add_trajectories([simple(k) for k in range(5, 9)])
         buffer.sync()
@@ -176,7 +176,7 @@ def test_a_load_waits_for_whoever_reads_or_writes(good: Path, folder: Path) -> N
 
 
 def test_a_draw_beside_a_load_has_the_old_trajectories_or_the_new(good: Path, folder: Path) -> None:
-    """Some of the files that it needs have got other contents when it opens them."""
+    """Replace some of the files that a draw needs before it opens them."""
     drawn: list[Any] = []
     with watched() as system, TrajectoryReplayBuffer(folder / "own", enable_cache=False) as buffer:
         buffer.add_trajectories([simple(k) for k in range(5, 8)])
@@ -213,7 +213,7 @@ def test_half_a_load_with_a_wrong_index_deletes_no_trajectory(good: Path) -> Non
 
 
 def test_a_save_is_of_one_moment(good: Path, folder: Path) -> None:
-    """Files and generator, whatever is drawn, added and removed while it goes on."""
+    """Check files and generator, while others draw, add and remove."""
     with watched() as system, TrajectoryReplayBuffer(good, seed=3, max_trajectories=3) as buffer:
         buffer.sample(5)
         state = buffer._draws.state()
@@ -235,7 +235,7 @@ def test_a_save_is_of_one_moment(good: Path, folder: Path) -> None:
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 @pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
 def test_sqlite_opens_regular_files_only(end: str, kind: str, good: Path, outside: Path) -> None:
-    """Whoever reads, and whoever writes; nothing waits for the other end of a pipe."""
+    """Check readers and writers; none waits for the other end of a pipe."""
     at = good / (INDEX + end)
     at.unlink(missing_ok=True)
     if kind == "folder":
@@ -284,7 +284,7 @@ def test_what_is_refused_does_not_stay_open(what: str, cache: int, good: Path) -
 
 @pytest.mark.parametrize("call", [1, 3, 4, 5, 60, 160])
 def test_a_file_that_is_cut_while_it_is_read(call: int, good: Path) -> None:
-    """After its size was looked at: rows that could not be read have the checksum of a table that could not, either."""
+    """Cut a file after its size was read: unreadable rows match the checksum of an unreadable table."""
     with watched() as system, contextlib.closing(reader(good)) as buffer:
         calls = iter(range(1, 10**6))
 
@@ -309,7 +309,7 @@ def test_a_whole_file_that_is_cut_while_it_is_read(good: Path) -> None:
 
 @pytest.mark.parametrize(("id_", "byte", "kept"), [(9, None, 4), (9, -1, 3), (9, -9, 3), (2**53, None, 3)])
 def test_what_is_taken_in_can_be_read_again(id_: int, byte: int | None, kept: int, good: Path) -> None:
-    """A file that is not in the index: of which table and checksum are whole, and whose number an index can hold."""
+    """Check a file missing in the index: table and checksum must be whole, and its number within the index's range."""
     data = bytearray((good / FILE).read_bytes())
     if byte is not None:
         data[byte] ^= 1
@@ -323,7 +323,7 @@ def test_what_is_taken_in_can_be_read_again(id_: int, byte: int | None, kept: in
 
 
 def test_what_a_save_removed_does_not_come_back(folder: Path) -> None:
-    """A checkpoint tells how far its ids had come, so that an older file that is left in it is known for what it is."""
+    """Check that a checkpoint, by the range of its ids, recognises an older file that is left in it."""
     with TrajectoryReplayBuffer(max_trajectories=2) as buffer:
         buffer.add_trajectories([simple(k) for k in range(2)])
         buffer.save_checkpoint(folder / "saved")
@@ -339,7 +339,7 @@ def test_what_a_save_removed_does_not_come_back(folder: Path) -> None:
 
 
 def test_a_header_of_a_hole_takes_no_memory(good: Path) -> None:
-    """The file is as large as its header says, on no disk."""
+    """Check with a file as large as its header says, that takes no space."""
     with open(good / FRESH, "wb") as file:
         file.write((200 << 20).to_bytes(8, "little"))
         file.truncate(300 << 20)
@@ -354,7 +354,7 @@ def test_a_header_of_a_hole_takes_no_memory(good: Path) -> None:
 
 @pytest.mark.parametrize("cache", [0, 9])
 def test_fields_that_the_index_calls_otherwise(cache: int, good: Path) -> None:
-    """Row by row, and whole files that are kept in memory."""
+    """Check row by row, and with whole files that are kept in memory."""
     with contextlib.closing(sqlite3.connect(good / INDEX)) as db, db:
         db.execute("UPDATE layouts SET columns = replace(columns, 'rewards', 'rewardr')")
     with pytest.raises(StorageError, match="has other fields"):

@@ -73,7 +73,7 @@ def whole(plan: FilePlan, episode: int = 0, weights: str = "") -> tuple[bytes, i
 
 
 def changed(change: Callable[[dict[str, Any]], Any]) -> tuple[bytes, int]:
-    """The good header but for one thing."""
+    """Make the good header with one change."""
     head, size = whole(of(GOOD))
     told = json.loads(head[8:])
     change(told)
@@ -82,7 +82,7 @@ def changed(change: Callable[[dict[str, Any]], Any]) -> tuple[bytes, int]:
 
 
 def raw(text: str) -> tuple[bytes, int]:
-    """Another text in place of the header's."""
+    """Make a header of another text."""
     return struct.pack("<Q", len(text)) + text.encode(), 10**6
 
 
@@ -122,18 +122,18 @@ HEADERS: dict[str, tuple[Callable[[], tuple[bytes, int]], str]] = {
 
 
 def long(count: int) -> tuple[bytes, int]:
-    """The good header, filled up with spaces."""
+    """Make the good header, filled up with spaces."""
     head, size = whole(of(GOOD))
     return struct.pack("<Q", count) + head[8:].ljust(count), size - len(head) + 8 + count
 
 
 def whole_of_none() -> tuple[bytes, int]:
-    """The good header, of no environments."""
+    """Make the good header, of no environments."""
     return changed(lambda told: [told[name].update(shape=[3, 0, 1]) for name in told if name[0] != "_"])
 
 
 def test_the_good_ones_are_taken(tmp_path: Path) -> None:
-    """Else the others would be refused for some other reason."""
+    """Check the good ones, since others might be refused for some other reason."""
     for head, size in (whole(of(GOOD)), changed(lambda told: None), long(1 << 20)):
         assert parse(head, size, "x").entry.layout == GOOD
     assert layout_from(columns_json(GOOD)) == GOOD
@@ -180,7 +180,7 @@ def test_weights_that_could_not_be_read_again(weights: str) -> None:
 
 @pytest.mark.parametrize("at", [3, -1])
 def test_bytes_that_belong_to_no_field(at: int, tmp_path: Path) -> None:
-    """Those that align the table of checksums, and the checksum of the table."""
+    """Change the bytes that align the table of checksums, and the checksum of the table."""
     with TrajectoryReplayBuffer(tmp_path) as buffer:
         buffer.add_trajectories([{"dones": np.ones((3, 1), bool)}])
     (path,) = tmp_path.glob("trajectory_*")
@@ -200,14 +200,14 @@ def test_fields_that_are_none(text: str) -> None:
 
 
 def entry(**changes: Any) -> Entry:
-    """A row of the index whose size follows from the others, if nothing else is said."""
+    """Make a row of the index, whose size follows from the others unless given."""
     good = Entry(1, 3, 2, GOOD, 640, 0, 5, 0, "")._replace(**changes)
     numbers = [n if type(n) is int else 1 for n in good[1:3]]
     return good if good.bytes else good._replace(bytes=good.start + of(good.layout, *numbers).nbytes)
 
 
 def listed(folder: Path, *entries: Entry) -> list[Entry]:
-    """What is read of an index with these."""
+    """Read an index with these entries."""
     catalog = Catalog(str(folder))
     catalog.add(entries, {"counter": 9})
     catalog.close()
@@ -243,7 +243,7 @@ def test_a_row_of_the_index_with_one_lie(name: str, tmp_path: Path) -> None:
 
 
 def test_a_trajectory_that_is_listed_twice(tmp_path: Path) -> None:
-    """SQLite keeps ids apart by a second tree, which says nothing of what stands in the first."""
+    """Change an id in the rows, but not in SQLite's second tree, which keeps ids apart."""
     listed(tmp_path, entry(id=100), entry(id=101, length=77, width=99))
     data = (tmp_path / NAME).read_bytes()
     assert data.count(b"\x65\x4d\x63") == 1
@@ -253,7 +253,7 @@ def test_a_trajectory_that_is_listed_twice(tmp_path: Path) -> None:
 
 
 def test_a_tree_that_leads_to_the_same_rows_again_and_again(tmp_path: Path) -> None:
-    """A page of branches that all end in one page of leaves."""
+    """Make a page of branches that all end in one page of leaves."""
     listed(tmp_path, *[entry(id=k) for k in range(1, 90)])
     with contextlib.closing(sqlite3.connect(tmp_path / NAME)) as db:
         (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'trajectories'").fetchone()
@@ -287,7 +287,7 @@ def test_a_counter_that_cannot_be(counter: Any, text: str, tmp_path: Path) -> No
 
 
 def test_an_index_that_is_in_its_journal_as_yet(tmp_path: Path) -> None:
-    """More rows than fit in the file itself, as when a writer was killed."""
+    """Add more rows than fit in the file itself, as when a writer was killed."""
     catalog = Catalog(str(tmp_path))
     catalog.add([entry(id=k) for k in range(3000)], {"counter": 3000})
     assert (tmp_path / NAME).stat().st_size < 3000 * 4
@@ -307,7 +307,7 @@ def test_reading_an_index_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_names_another_file(tmp_path: Path) -> None:
-    """SQLite deletes the file that a journal of several databases names, when it has rolled back what is in it."""
+    """Check that SQLite does not delete the file that a journal of several databases names."""
     (tmp_path / "own").mkdir()
     outside = tmp_path / "outside"
     outside.write_bytes(b"secret")
@@ -324,7 +324,7 @@ def test_a_journal_that_names_another_file(tmp_path: Path) -> None:
 
 
 def test_reading_rolls_nothing_back(tmp_path: Path) -> None:
-    """Of a journal that would cut the index, were it opened to be written to."""
+    """Check with a journal that would cut the index, were it opened for writing."""
     listed(tmp_path, entry())
     before = (tmp_path / NAME).read_bytes()
     head = MAGIC + struct.pack(">IIIII", 0, 1, 1, 512, 4096)
@@ -338,14 +338,14 @@ def test_reading_rolls_nothing_back(tmp_path: Path) -> None:
 
 
 def state_of(kind: str) -> dict[str, Any]:
-    """What is saved of a generator that has drawn."""
+    """Return the saved state of a generator that has drawn."""
     bits = getattr(np.random, kind)(5)
     np.random.Generator(bits).integers(0, 9, 3)
     return json.loads(json.dumps({"kind": "numpy", "seed": 5, "state": bits.state}, default=np.ndarray.tolist))
 
 
 def resumed(folder: Path, told: Any) -> TrajectoryReplayBuffer:
-    """A buffer that goes on from a checkpoint with such a state; its rows are numbered."""
+    """Make a buffer that continues from a checkpoint with such a state; its rows are numbered."""
     buffer = TrajectoryReplayBuffer(seed=1)
     buffer.add_trajectories([{"rewards": np.arange(600).reshape(300, 2, 1)}])
     buffer.save_checkpoint(folder)

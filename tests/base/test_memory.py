@@ -42,7 +42,7 @@ def test_zeros(shape, dtype):
 
 
 def test_zeros_together():
-    """A small array lies in the pages of a large one, and none in another."""
+    """Check that a small array is in the pages of a large one, and none in another."""
     specs = [((1 << 20,), "float64"), *SPECS, ((5,), "int64")]
     arrays = zeros_together(specs)
     for number, (array, (shape, dtype)) in enumerate(zip(arrays, specs, strict=True)):
@@ -57,7 +57,7 @@ def test_objects_are_left_to_numpy():
 
 
 def test_zeros_take_memory_only_when_touched():
-    """8 GiB can be reserved; the peak resident size of a fresh process shows that they are not there."""
+    """Reserve 8 GiB; the peak resident size of a fresh process shows that they are not there."""
     code = (
         "import resource\nfrom relive._base.memory import zeros\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
@@ -88,14 +88,14 @@ def test_more_than_there_are_addresses():
 
 
 def test_where_nothing_can_be_mapped(monkeypatch):
-    """Systems without these calls get ordinary zeros."""
+    """Check that systems without these calls get ordinary zeros."""
     monkeypatch.setattr(memory, "_CAN_MAP", False)
     assert not zeros((1 << 20,), "float64").any()
     assert Arena().array((2 << 20,), "uint16").shape == (2 << 20,)
 
 
 def test_available_bytes_is_the_lowest_limit(monkeypatch):
-    """The machine's memory, or that of a control group around the process, whichever is lower; "max" is none."""
+    """Check for the machine's memory, or that of a control group around the process if lower; "max" is none."""
     files = {}
     monkeypatch.setattr(memory, "_read", lambda path: files.get(path, ""))
     machine = memory.available_bytes()
@@ -114,7 +114,7 @@ def test_available_bytes_is_the_lowest_limit(monkeypatch):
 
 @pytest.mark.parametrize("how", ["arrays", "together"])
 def test_arrays_of_an_arena(how):
-    """As asked for, writable, not overlapping; those that are lent each on a cache line of its own."""
+    """Check shapes, that they can be written and do not overlap; lent ones each on a cache line of its own."""
     arrays = getattr(Arena(), how)(SPECS)
     assert [(a.shape, a.dtype) for a in arrays] == [(shape, np.dtype(dtype)) for shape, dtype in SPECS]
     for i, array in enumerate(arrays):
@@ -148,7 +148,7 @@ def test_memory_is_used_again_when_the_last_array_is_gone():
 
 @pytest.mark.parametrize("kept", range(4))
 def test_one_array_keeps_no_other(kept):
-    """Arrays of a batch have blocks of their own, of about their size; small ones are not the arena's."""
+    """Check that arrays of a batch have blocks of their own, of about their size; small ones are not the arena's."""
     arena = Arena()
     sizes = [LEASED - 1, LEASED, 100_000, 5_000_000]
     arrays = arena.arrays([((size,), "uint8") for size in sizes])
@@ -179,7 +179,7 @@ HOLDERS = {
 
 @pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS.keys())
 def test_whatever_shares_the_memory_keeps_it(holder):
-    """No block is handed out twice while anything made from its array can still be read."""
+    """Check that no block is reused while anything made from its array can still be read."""
     arena = Arena()
     array = arena.array(*SPECS[0])
     where, nbytes = address(array), array.nbytes
@@ -196,7 +196,7 @@ def test_whatever_shares_the_memory_keeps_it(holder):
 
 
 def test_free_blocks_are_bounded_and_fit():
-    """Four are kept; a request does not take a block much too large, nor one too small."""
+    """Check that four are kept; a request takes no block much too large, nor one too small."""
     arena = Arena(keep=4)
     many = [arena.array((LEASED,), "uint8") for _ in range(9)]
     del many
@@ -222,7 +222,7 @@ def test_arrays_may_outlive_their_arena():
 
 
 def test_threads_never_share_a_block():
-    """Four threads take, fill, check and drop; a block lent twice would show another thread's number."""
+    """Let four threads take, fill, check and drop; a block lent twice would show another thread's number."""
     arena, wrong = Arena(keep=4), []
 
     def work(number: int) -> None:
@@ -244,14 +244,14 @@ def test_threads_never_share_a_block():
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory now."""
+    """Return the bytes of this process that are in memory now."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
 @pytest.fixture(scope="module")
 def buffer() -> relive.ReplayBuffer:
-    """A batch of 512 has 95 KB."""
+    """Make a buffer whose batches of 512 have 95 KB."""
     schema = relive.Schema(obs=relive.Field((17,)), action=relive.Field((6,)))
     buffer = relive.ReplayBuffer(schema, 600, seed=0)
     steps = {name: np.ones((600, *field.shape), field.dtype) for name, field in schema.tree.items()}
@@ -271,7 +271,7 @@ CHOICES = {
 @pytest.mark.parametrize("n", [256, 512, 4096, 40_000])
 @pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES.keys())
 def test_a_held_part_of_a_batch_costs_about_its_own_size(choose, n, buffer):
-    """Rewards of 2 KB that are kept for a plot do not keep the batches they came with."""
+    """Check that rewards of 2 KB that are kept for a plot do not keep their batches."""
     times = 60 if n < 10_000 else 8
     held = [choose(buffer.sample(n)) for _ in range(3)]
     before = resident()

@@ -43,7 +43,7 @@ def test_what_stands_beside_relive_runs(name: str) -> None:
 
 
 def on_a_gpu(torchrl: str) -> Answer:
-    """As if it had been measured there: relive 10 us, by hand 20, a copy 8, TorchRL 300; 500, 1,000 and no bytes."""
+    """Make an answer as if measured there: relive 10 us, by hand 20, a copy 8, TorchRL 300; 500, 1,000 and no bytes."""
     settings = device.columns(device.ON_GPU, on_gpu=True)
     figures = {"relive": (10.0, 500), "tensors": (20.0, 1000), "limit": (8.0, None), "torchrl-plain": (300.0, 1000)}
     rows = {}

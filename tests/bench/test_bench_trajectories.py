@@ -19,7 +19,7 @@ LENGTH, WIDTH = 5, 3
 
 
 def numbered(number: int) -> dict[str, Any]:
-    """A rollout whose states are `number * 100 + t * 10 + b`."""
+    """Make a rollout whose states are `number * 100 + t * 10 + b`."""
     fields = rollouts(1, LENGTH, WIDTH, side=2, state=1)[0]
     t, b = np.divmod(np.arange((LENGTH + 1) * WIDTH), WIDTH)
     states = (number * 100 + t * 10 + b).astype(np.float32).reshape(LENGTH + 1, WIDTH, 1)

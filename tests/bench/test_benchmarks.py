@@ -39,7 +39,7 @@ PEERS = ("relive", "numpy", "numpy-out", "limit", "tensors")
 
 
 def peers_of() -> dict[str, tuple[str, ...]]:
-    """Peers to run beside relive: each adapter for the first question that has it; in the long mode for all of them."""
+    """Choose peers: each adapter for the first question that has it; in the long mode for all of them."""
     seen: set[tuple[str, str]] = set()
     chosen = {}
     for name in suite.NAMES:
@@ -109,7 +109,7 @@ def test_a_peer_that_dies_costs_its_own_cells_only(monkeypatch: pytest.MonkeyPat
 
 
 def answered() -> Answer:
-    """Two settings; relive 2 and 3 us, a prioritized library 10, one without priorities 6."""
+    """Make an answer of two settings; relive 2 and 3 us, a prioritized library 10, one without priorities 6."""
 
     def cell(figure: float) -> Cell:
         return Cell(p20=figure, median=figure, chunks=1, calls=1, cpu=1.0)

@@ -16,7 +16,7 @@ import relive
 
 @pytest.fixture(name="batch")
 def _batch() -> relive.Batch:
-    """A drawn batch of nested, stacked and plain fields."""
+    """Draw a batch of nested, stacked and plain fields."""
     schema = relive.Schema(
         obs={"camera": relive.Field((4, 4), "uint8", stack=2), "pose": relive.Field((3,))},
         action=relive.Field((), "int32"),
@@ -29,7 +29,7 @@ def _batch() -> relive.Batch:
 
 
 def leaves(batch: relive.Batch) -> dict[str, object]:
-    """Every array by its path."""
+    """Return every array by its path."""
     found: dict[str, object] = {}
     for name, value in batch.items():
         inner = leaves(value) if isinstance(value, relive.Batch) else {"": value}
@@ -45,7 +45,7 @@ def assert_same(ours: relive.Batch, theirs: relive.Batch) -> None:
 
 
 def test_every_array_goes_through_dlpack(batch: relive.Batch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in for JAX that takes DLPack as JAX does."""
+    """Check with a stand-in for JAX that takes DLPack as JAX does."""
     stub = ModuleType("jax")
     stub.numpy = SimpleNamespace(from_dlpack=np.from_dlpack)
     monkeypatch.setitem(sys.modules, "jax", stub)
@@ -73,7 +73,7 @@ def test_jax_itself(batch: relive.Batch) -> None:
 
 @pytest.fixture(name="narrow")
 def _narrow() -> Iterator[Any]:
-    """JAX in its default mode, of 32 bits."""
+    """Yield JAX in its default mode, of 32 bits."""
     jax = needs("jax")
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", False)
@@ -82,7 +82,7 @@ def _narrow() -> Iterator[Any]:
 
 
 def of(dtype: str, *values: Any, item: Any = None) -> relive.ReplayBuffer:
-    """A buffer whose observations are these numbers."""
+    """Make a buffer whose observations are these numbers."""
     schema = relive.Schema(obs={"number": relive.Field((), dtype)}, action=relive.Field())
     buffer = relive.ReplayBuffer(schema, 20, item=item, sampler=relive.Prioritized(), seed=0)
     for value in values:
@@ -128,7 +128,7 @@ def test_numbers_that_would_wrap(dtype: str, value: Any, wanted: str, item: Any,
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("device", [False, True])
 def test_ids_name_steps_for_ever(wide: bool, device: bool, narrow: Any) -> None:
-    """Past 2**31, too: they stay NumPy's, or are JAX's own of 64 bits, and priorities and values reach their steps."""
+    """Check past 2**31, too: ids stay NumPy's, or become JAX's of 64 bits, and updates reach their steps."""
     narrow.config.update("jax_enable_x64", wide)
     schema = relive.Schema(obs=relive.Field(), action=relive.Field(), value=relive.Field(writable=True))
     item = relive.Sequences(2, step_ids=True)

@@ -36,7 +36,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def numbers(t: int, count: int) -> np.ndarray:
-    """Of which bfloat16 keeps half of the digits."""
+    """Make numbers of which bfloat16 keeps half of the digits."""
     return np.linspace(t, t + 1, count) / 7
 
 
@@ -61,7 +61,7 @@ def filled(storage: Any, **choices: Any) -> relive.ReplayBuffer:
 
 
 def check(batch: relive.Batch) -> None:
-    """Every number is the nearest bfloat16 of what was given."""
+    """Check that every number is the nearest bfloat16 of the given one."""
     for row in range(len(batch.ids)):
         steps = np.flatnonzero(batch.mask[row])
         for i in steps:

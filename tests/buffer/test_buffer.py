@@ -22,7 +22,7 @@ def make(num_envs=1, **choices):
 
 
 def steps(*axes, start=0):
-    """Uneventful steps with the given leading axes; time runs along the last of them."""
+    """Make uneventful steps with the given leading axes; time is the last of them."""
     t = np.broadcast_to(np.arange(axes[-1] if axes else 1) + start, axes or (1,)).reshape(axes)
     obs = np.repeat(t[..., None], 3, axis=-1).astype(np.float32)
     off = np.zeros(axes, bool)
@@ -199,7 +199,7 @@ def test_a_zero_priority_means_never_until_updated():
 @pytest.mark.parametrize("how", ["plain", "saved and loaded", "shared"])
 @pytest.mark.parametrize("start", [2**31 - 5, 2**32 - 5, 2**53 - 5, 2**58, 2**62 // 3 - 170])
 def test_counters_do_not_overflow(start, how, tmp_path):
-    """Ten laps across the edges of smaller integers, on a ring made to believe it is that old; ids end at 2**62."""
+    """Run ten laps across the edges of smaller integers, on a ring that seems that old; ids end at 2**62."""
     lanes, rows = 3, 16
     if how == "shared" and not _kernels.is_native():
         pytest.skip("the NumPy kernels cannot share")

@@ -19,7 +19,7 @@ L, T = 2, 4
 
 
 def hiding(values: object) -> np.ma.MaskedArray:
-    """A masked array whose last element is hidden."""
+    """Make a masked array whose last element is hidden."""
     array = np.asarray(values)
     mask = np.zeros(array.shape, bool)
     mask.flat[-1] = True
@@ -27,13 +27,13 @@ def hiding(values: object) -> np.ma.MaskedArray:
 
 
 def listed(values: object) -> list[Any]:
-    """A list whose last element is a masked array, or the masked constant."""
+    """Make a list whose last element is a masked array, or the masked constant."""
     array = hiding(values)
     return [*np.asarray(values)[:-1], array[-1]]
 
 
 def whole(values: object) -> np.ma.MaskedArray:
-    """A masked array that hides nothing."""
+    """Make a masked array that hides nothing."""
     return np.ma.masked_array(np.asarray(values), np.zeros(np.shape(values), bool))
 
 
@@ -141,7 +141,7 @@ def test_other_samplers(sampler: Any) -> None:
 @pytest.mark.skipif(not _kernels.is_native(), reason="processes need the native kernels")
 @pytest.mark.parametrize("storage", ["shared", "mapped"])
 def test_other_processes(storage: str, tmp_path: Path) -> None:
-    """Calls of a buffer that others open, of a writer, and of a reader."""
+    """Check calls of a buffer that others open, of a writer, and of a reader."""
     where = relive.Shared() if storage == "shared" else relive.Mapped(tmp_path / "ring")
     with made(storage=where) as buffer, relive.open(where.address) as reader:
         writes = ("add", "extend", "cut")
@@ -206,7 +206,7 @@ def test_a_function(name: str) -> None:
 
 
 def test_numbers_that_callers_functions_return() -> None:
-    """A generator's uniforms, and the rewards of `Hindsight`."""
+    """Return masked uniforms from a generator, and masked rewards of `Hindsight`."""
     buffer = made()
 
     class Own:

@@ -37,14 +37,14 @@ def frames(length: int = 1) -> relive.ReplayBuffer:
 
 
 def resident() -> float:
-    """Megabytes."""
+    """Return the resident memory in megabytes."""
     gc.collect()
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / MB
 
 
 def growth(buffer: relive.ReplayBuffer, sizes: Iterable[int]) -> float:
-    """How much more memory is resident behind draws of these sizes, none of which is kept."""
+    """Measure the growth of resident memory over draws of these sizes, none of which is kept."""
     before = resident()
     for n in sizes:
         buffer.sample(int(n))
@@ -96,7 +96,7 @@ def test_batches_that_are_kept_and_dropped_together() -> None:
 
 
 def faults(draw: Callable[[int], Any], sizes: list[int], kept: int) -> int:
-    """How many pages the system gives for 60 draws of these sizes, of which the last few are kept."""
+    """Count the system's pages for 60 draws of these sizes, of which the last few are kept."""
     held: list[Any] = []
 
     def run(count: int) -> None:
@@ -116,7 +116,7 @@ def faults(draw: Callable[[int], Any], sizes: list[int], kept: int) -> int:
 @pytest.mark.parametrize("sizes", [[32], [256], [1500], [32, 256], [200, 700], [31, 32, 33]], ids=repr)
 @pytest.mark.parametrize("length", [1, 16])
 def test_the_memory_of_dropped_batches_is_used_again(length: int, sizes: list[int], kept: int) -> None:
-    """A fresh page costs ten times the copy into it: a loop of one size, or of some in turns, needs none."""
+    """Check that a loop of one size, or of some in turns, needs no fresh page, which costs ten copies into it."""
     if length > 1:
         sizes = [max(n // 16, 2) for n in sizes]
     assert faults(frames(length).sample, sizes, kept) < 60

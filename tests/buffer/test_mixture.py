@@ -50,7 +50,7 @@ def test_an_empty_buffer_says_so():
 
 
 def test_a_buffer_of_steps_mixes_too():
-    """Anything with `sample(n)`: two replay buffers of transitions, for example."""
+    """Check anything with `sample(n)`: two replay buffers of transitions, for example."""
     made = []
     for value in (0.0, 1.0):
         steps = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 10, seed=0)

@@ -46,7 +46,7 @@ def made(value: float = 0.0, **choices: Any) -> relive.ReplayBuffer:
 
 @pytest.mark.parametrize("kind", [float, np.float64, np.float32, np.float16])
 def test_the_second_of_two_has_its_share_rounded_down(kind: Any) -> None:
-    """Exactly: 0.29 of 100 are 29 rows, and 0.58 of 50 are 29."""
+    """Check exactly: 0.29 of 100 are 29 rows, and 0.58 of 50 are 29."""
     for percent in range(101):
         mixture = Mixture(Counting(0), Counting(1), share=kind(percent / 100))
         for n in (1, 7, 50, 100, 200, 256):
@@ -196,7 +196,7 @@ def test_what_it_says_of_itself() -> None:
 
 
 def test_items_with_time_first_are_joined_along_the_batch() -> None:
-    """Their batch is the second axis, but of recurrent state and ids."""
+    """Check that their batch is the second axis, except for recurrent state and ids."""
     schema = relive.Schema(obs={"a": relive.Field((2,))}, action=relive.Field(), h=relive.Field((3,), every=2))
     parts = []
     for value in range(3):

@@ -103,7 +103,7 @@ class Twins:
         return self.steps.integers(0, 9, (*lead, *tree.shape)).astype(tree.dtype)
 
     def observed(self, tree: Any, times: np.ndarray, begun: np.ndarray) -> Any:
-        """What is seen at these times in episodes that began then: frames that follow each other, stacks of them."""
+        """Make the observations of these times in episodes that began then: consecutive frames, and stacks of them."""
         if isinstance(tree, dict):
             return {name: self.observed(child, times, begun) for name, child in tree.items()}
         seen = times[..., None] + np.arange(1 - tree.frames, 1)
@@ -132,14 +132,14 @@ class Twins:
 
 
 def bits(value: Any) -> Any:
-    """Names, dtypes, shapes and bytes, in their order."""
+    """Return names, dtypes, shapes and bytes, in their order."""
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape, value.tobytes()
     return [(name, bits(child)) for name, child in value.items()]
 
 
 def frames(call: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
-    """The Python functions that a call runs, in order."""
+    """List the Python functions that a call runs, in order."""
     ran: list[str] = []
 
     def note(frame: Any, event: str, _: Any) -> None:
@@ -159,7 +159,7 @@ def test_meta_frames_are_counted() -> None:
 
 
 def cases() -> list[Any]:
-    """Schemas, samplers, items and lanes: states are kept for sequences only."""
+    """List schemas, samplers, items and lanes: states are kept for sequences only."""
     found = [
         pytest.param(schema, sampler, chosen, 2, id=f"{name}-{sampler}-{item}")
         for sampler in SAMPLERS
@@ -411,7 +411,7 @@ def test_a_batch_is_a_mapping() -> None:
 
 
 def test_fields_with_the_names_of_methods() -> None:
-    """They are reached by key; a schema has none of them."""
+    """Check that they are reached by key; a schema has none of them."""
     batch = relive.Batch(dict.fromkeys(("keys", "torch", "map", "reward"), np.ones(4)))
     for changed in (batch, batch.torch()):
         assert changed.reward is changed["reward"]

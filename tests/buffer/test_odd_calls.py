@@ -70,7 +70,7 @@ def test_the_running_maximum_counts_priorities_that_were_set(sampler: str) -> No
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_batch_is_the_callers(sampler: str) -> None:
-    """What a caller writes into a batch does not reach the buffer's statistics."""
+    """Check that values written into a batch do not reach the buffer's statistics."""
     buffer = make(sampler)
     for t in range(12):
         add(buffer, t)
@@ -196,7 +196,7 @@ def test_uniforms_of_hindsight_that_are_none(name: str) -> None:
 @pytest.mark.parametrize("what", ["nothing", "an update", "given priorities", "a load"])
 @pytest.mark.parametrize("sampler", [*PRIORITIZED, "uniform"])
 def test_draws_by_priorities_that_nobody_updates(sampler: str, what: str, tmp_path: Path) -> None:
-    """After 1,000 of them that is said, once."""
+    """Check for one warning, after 1,000 of them."""
     buffer = make(sampler)
     known = what == "given priorities" and sampler != "uniform"
     ids = [add(buffer, t, **({"priority": [1.0 + t]} if known else {})) for t in range(4)]

@@ -124,7 +124,7 @@ def elsewhere(code: str, *arguments: Any, register: bool = True) -> subprocess.C
 
 
 def names_in(refused: str, what: str, name: str, at: str) -> bool:
-    """Whether an error says what to do about a name that nothing is registered under."""
+    """Return True if an error names the remedy for a name under which nothing is registered."""
     return all(text in refused for text in (f"Expected `{what}=`", f"`{name}`", at, f'`relive.saved_as("{name}")`'))
 
 
@@ -247,7 +247,7 @@ def test_prefetching_mixing_copying_and_salvaging_work_with_them(tmp_path: Path)
 
 
 def test_priorities_of_an_own_sampler_are_its_own_after_a_load(tmp_path: Path) -> None:
-    """It does not hand them on, as it has no `carried`; a load with an equal one has them as they were."""
+    """Check that it does not hand them on, as it has no `carried`; a load with an equal one has them unchanged."""
     buffer = filled(sampler=Bare())
     buffer.update_priorities([0, 1], [9.0, 1.5])
     buffer.save(tmp_path)

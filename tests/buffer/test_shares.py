@@ -34,7 +34,7 @@ def made(sampler: Sampler, **choices: Any) -> relive.ReplayBuffer:
 
 
 class Model:
-    """What is drawable, in the order of draws, and what it is drawn in proportion to: looked up one by one."""
+    """The drawable items, in the order of draws, and their masses: looked up one by one."""
 
     def __init__(self, buffer: relive.ReplayBuffer, oracle: OracleBuffer) -> None:
         anchors, self.prioritizes = oracle.anchors(), buffer.sampler.prioritizes

@@ -92,14 +92,14 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @rule(often=st.integers(0, 3))
     def clear(self, often):
-        """Seldom, or nothing would ever come to wrap."""
+        """Clear seldom, or nothing would ever come to wrap."""
         if not often:
             self.buffer.clear()
             self.oracle.clear()
 
     @rule(data=st.data())
     def follow(self, data):
-        """Far and near; what is not stored is refused."""
+        """Follow far and near; ids that are not stored are refused."""
         stored = sorted(self.oracle.anchors())
         if stored:
             ids = data.draw(st.lists(st.sampled_from(stored), max_size=9))
@@ -115,7 +115,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @rule()
     def columns(self):
-        """Every field of every stored step at its place, as it is stored, and zeros elsewhere."""
+        """Check every field of every stored step in its row, and zeros elsewhere."""
         steps = [anchor.step for _, anchor in sorted(self.oracle.anchors().items())]
         ids = np.array(sorted(self.oracle.anchors()), np.int64)
         lanes, places = ids % self.config.num_envs, ids // self.config.num_envs % self.config.rows
@@ -142,7 +142,7 @@ class ReplayMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.config.writable and self.seen)
     @rule(data=st.data())
     def write(self, data):
-        """Some of the fields, at steps of every state, the same several times; -1 stands for padding."""
+        """Write some of the fields, at steps of every state, the same several times; -1 is padding."""
         recent = sorted(set(self.seen))[-3 * self.config.rows * self.config.num_envs :]
         rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
         ids = np.where(rng.random(12) < 0.1, -1, rng.choice(recent, 12))
@@ -206,7 +206,7 @@ class ReplayMachine(RuleBasedStateMachine):
         self.check_law(batch, anchors, mass, drawn, rng, beta)
 
     def check_items(self, batch, items):
-        """Fields, the dtypes of what is computed, and arrays that are parts of others rather than copies."""
+        """Check fields, the dtypes of computed ones, and that parts of others are views rather than copies."""
         assert_items(batch, items, self.config.whole)
         if "all_obs" in batch:
             assert (batch.mask.dtype, batch.discount.dtype, batch.steps.dtype) == (bool, np.float32, np.int32)
@@ -215,7 +215,7 @@ class ReplayMachine(RuleBasedStateMachine):
                     assert part.size == 0 or np.shares_memory(part, all_of_it), name
 
     def check_priorities(self, alpha):
-        """Raw priorities of every drawable id; with alpha = 0 only whether they are positive is kept."""
+        """Check raw priorities of every drawable id; with alpha = 0 only their sign is kept."""
         ids = self.oracle.by_slot()
         if ids:
             raw = np.array([self.oracle.priority[i] for i in ids])
@@ -237,7 +237,7 @@ class ReplayMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.config.sampler is None and self.oracle.priority)
     @rule()
     def draw_all(self):
-        """A uniform of every kind: each episode, and in it each item, is drawn as often as it should be."""
+        """Draw by uniforms of every kind: each episode, and in it each item, is drawn as often as it should be."""
         episodes = self.oracle.episodes() if self.config.over == "episodes" else [list(self.oracle.priority)]
         each = 8 * max(len(ids) for ids in episodes)
         rng, self.buffer.rng = self.buffer.rng, Grid()

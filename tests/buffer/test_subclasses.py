@@ -93,7 +93,7 @@ def test_a_method_that_a_user_has_put_there_stays() -> None:
 
 @pytest.mark.parametrize("how", COPIES)
 def test_copies_with_a_limiter(how: str) -> None:
-    """Whose calls are functions that wait first."""
+    """Copy a buffer whose calls are functions that wait first."""
     limiter = relive.RateLimiter(samples_per_insert=10, min_size=20, error_buffer=1000)
     for kind in (Counting, relive.ReplayBuffer):
         buffer = build(kind, limiter=limiter)

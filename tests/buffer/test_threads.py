@@ -19,7 +19,6 @@ LANES, ROWS = 4, 64
 
 @pytest.fixture(autouse=True)
 def _impatient_interpreter() -> Iterator[None]:
-    """Switch threads as often as the interpreter can."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -30,7 +29,7 @@ THREE_STEPS = relive.Transitions(n_step=3, gamma=1.0)
 
 
 def make(sampler: object, item: relive.Item = THREE_STEPS, rows: int = ROWS) -> relive.ReplayBuffer:
-    """Observations and actions that hold (lane, serial) many times over, so that a torn row shows."""
+    """Make a buffer of observations and actions that repeat (lane, serial), so that a torn row shows."""
     return relive.ReplayBuffer(
         relive.Schema(obs=relive.Field((16, 2), "int64"), action=relive.Field((8,), "int64")),
         capacity=rows * LANES,
@@ -42,7 +41,7 @@ def make(sampler: object, item: relive.Item = THREE_STEPS, rows: int = ROWS) -> 
 
 
 def step(lane: int, serial: int, ended: bool = False) -> dict[str, object]:
-    """One step of one lane."""
+    """Make one step of one lane."""
     obs = np.broadcast_to(np.array([lane, serial]), (1, 16, 2))
     return {
         "obs": obs,
@@ -77,7 +76,7 @@ def run_together(*jobs: Callable[[], None]) -> None:
 
 
 def assert_whole(batch: relive.Batch) -> None:
-    """Every row of every field speaks of the same lane and the same step."""
+    """Check that every row of every field has the same lane and the same step."""
     lane, serial = batch.obs[:, 0, 0], batch.obs[:, 0, 1]
     assert (batch.obs == batch.obs[:, :1]).all()
     assert (batch.ids % LANES == lane).all()
@@ -89,7 +88,7 @@ def assert_whole(batch: relive.Batch) -> None:
 
 
 def one_by_one(batch: relive.Batch) -> relive.Batch:
-    """The steps of sequences of steps that follow each other, as items of their own."""
+    """Split sequences of consecutive steps into single steps, as items of their own."""
     length = batch.mask.shape[1]
     ids = batch.ids[:, None] + LANES * np.arange(length)
     names = ("obs", "next_obs", "action", "reward", "steps")
@@ -98,7 +97,7 @@ def one_by_one(batch: relive.Batch) -> relive.Batch:
 
 @pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Uniform()], ids=["prioritized", "uniform"])
 def test_a_writer_a_lane_and_readers_and_updates(sampler):
-    """Afterwards the buffer is what the same lanes, added one after the other, would have made it."""
+    """Check that the buffer ends up as if the same lanes had been added one after the other."""
     buffer, steps, rounds = make(sampler), 400, 300
     drawn, applied, offered = [], [], []
 
@@ -163,7 +162,7 @@ def is_drawable(buffer: relive.ReplayBuffer, key: int) -> bool:
 
 
 def test_threads_that_add_to_the_same_lanes():
-    """Each call is one step of every lane, whole: the streams are cut between calls, never inside one."""
+    """Check that each call is one whole step of every lane: streams are cut between calls, never inside one."""
     buffer, calls, workers = make(relive.Prioritized(), relive.Transitions()), 200, 4
     ids: list[np.ndarray] = []
 
@@ -188,7 +187,7 @@ def test_threads_that_add_to_the_same_lanes():
 
 @pytest.mark.parametrize(("size", "item"), [*((n, THREE_STEPS) for n in (64, 1500, 6000)), (500, relive.Sequences(4))])
 def test_batches_belong_to_their_callers(size: int, item: relive.Item) -> None:
-    """Memory of a batch is used again only when its last array is gone, whoever holds it and however it was sliced.
+    """Check that a batch's memory is reused only when its last array is gone, however it was sliced.
 
     Batches from kilobytes to megabytes: small and large ones may come from different places.
     """
@@ -217,7 +216,7 @@ def test_batches_belong_to_their_callers(size: int, item: relive.Item) -> None:
 
 
 def steps_of_all_lanes(serial: int, length: int) -> dict[str, np.ndarray]:
-    """`length` steps of every lane, `[L, T, ...]`."""
+    """Make `length` steps of every lane, `[L, T, ...]`."""
     lanes, serials = np.meshgrid(np.arange(LANES), serial + np.arange(length), indexing="ij")
     obs = np.broadcast_to(np.stack([lanes, serials], axis=-1)[:, :, None], (*lanes.shape, 16, 2))
     off = np.zeros(lanes.shape, bool)
@@ -237,7 +236,7 @@ def steps_of_all_lanes(serial: int, length: int) -> dict[str, np.ndarray]:
     ],
 )  # fmt: skip
 def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, item: relive.Item) -> None:
-    """No row of a batch is overwritten before it is read, however few there are and in whatever way steps come."""
+    """Check that no row of a batch is overwritten before it is read, however few rows there are."""
     buffer, length = make(relive.Prioritized(alpha=0.0), item, rows), 8
     buffer.extend(**steps_of_all_lanes(0, rows))
     done, serial = threading.Event(), rows
@@ -288,7 +287,7 @@ def test_a_lock_lets_in_one_thread_at_a_time() -> None:
 
 @pytest.mark.skipif(not _kernels.is_native(), reason="the native kernels' lock")
 def test_a_thread_that_waits_for_a_lock_gets_its_turn() -> None:
-    """Though the other one, which takes it again and again, lets go of the interpreter only while it is inside."""
+    """Check though the other one, which takes it again and again, releases the interpreter only inside."""
     sys.setswitchinterval(0.005)  # the interpreter's own
     with _kernels.use("native") as module:
         lock = module.Lock()
@@ -346,7 +345,7 @@ def test_a_thread_that_waits_for_a_lock_can_be_interrupted() -> None:
 
 
 def test_a_refused_call_frees_the_lock():
-    """A refused thread leaves the buffer open to the others."""
+    """Check that a refused thread leaves the buffer open to the others."""
     buffer = make(relive.Prioritized())
 
     def wrong() -> None:
@@ -364,7 +363,7 @@ def test_a_refused_call_frees_the_lock():
 
 @pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Prioritized(newest="stored")], ids=repr)
 def test_statistics_are_computed_outside_of_the_lock(sampler: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other threads wait for a copy of the priorities, not for sorting them."""
+    """Check that other threads wait for a copy of the priorities, not for sorting them."""
     buffer = make(sampler)
     writer_of(buffer, 0, 50)
     ids = buffer.sample(9).ids

@@ -29,7 +29,7 @@ from relive.errors import ArgumentError, SchemaError, StaleId
     seed=st.integers(0, 2**63),
 )
 def test_programs(item: str, storage: str, steps: int, calls: int, seed: int) -> None:
-    """Rings that wrap, late and repeated ids, every item and storage, through saves, loads, copies, reopened files."""
+    """Run random programs: wrapping rings, late and repeated ids, every item and storage, saves, loads, copies."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         Written(item, storage, steps, seed, Path(folder)).live(calls)
 
@@ -85,7 +85,7 @@ def test_one_id_without_a_list() -> None:
 
 
 def test_late_ids_land_on_no_other_step() -> None:
-    """A hundred thousand ids of steps that were overwritten, some laps ago or just now."""
+    """Write to a hundred thousand ids of steps that were overwritten, some laps ago or just now."""
     buffer = relive.ReplayBuffer(
         relive.Schema(obs=Field(), action=Field(), value=Field((), "int64", writable=True)), 1000, num_envs=4, seed=0
     )
@@ -123,7 +123,7 @@ def test_fields_that_cannot_be_writable(options: dict[str, Any], where: str, tex
 
 
 def test_an_interrupt_leaves_all_or_nothing() -> None:
-    """A signal whose handler raises, at many moments of a call that writes two fields."""
+    """Raise in a signal's handler, at many moments of a call that writes two fields."""
     schema = relive.Schema(obs=Field(), action=Field(), a=Field(writable=True), b=Field(writable=True))
     buffer = relive.ReplayBuffer(schema, 2000, seed=0)
     for i in range(2000):
@@ -154,7 +154,7 @@ def test_an_interrupt_leaves_all_or_nothing() -> None:
 
 @pytest.mark.slow
 def test_what_it_costs() -> None:
-    """256 numbers, 1,024 rows of 2 KB, and those of 16 sequences, some of which are short; the best of many."""
+    """Time 256 numbers, 1,024 rows of 2 KB, and those of 16 sequences, some of them short; the best of many."""
     schema = relive.Schema(obs=Field(), action=Field(), value=Field(writable=True), wide=Field((512,), writable=True))
     buffer = relive.ReplayBuffer(schema, 100_000, seed=0)
     zeros = np.zeros(50_000, np.float32)
@@ -185,7 +185,7 @@ def test_what_it_costs() -> None:
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("stack", [None, 3])
 def test_step_ids_are_those_of_the_steps(time_major: bool, across: bool, stack: int | None) -> None:
-    """Of batches as the native draw makes them and as `read` does, over a ring that wraps, with ends and cuts."""
+    """Check batches of the native draw and of `read`, over a ring that wraps, with ends and cuts."""
     item = relive.Sequences(5, burn_in=2, n_step=2, time_major=time_major, across_episodes=across, step_ids=True)
     schema = relive.Schema(
         obs=Field((2,), stack=stack), action=Field((), "int64"), value=Field((), "int64", writable=True)

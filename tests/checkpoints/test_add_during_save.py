@@ -19,7 +19,7 @@ MOST_SECONDS = 0.020
 
 
 def longest_add(buffer: relive.ReplayBuffer, path: Path) -> float:
-    """The longest of the calls that are made while a save is being written, in seconds."""
+    """Return the longest of the calls during a save, in seconds."""
     step = {"obs": np.zeros(17, np.float32), "action": np.zeros(6, np.float32), "reward": 0.0}
     step |= {"next_obs": step["obs"], "terminated": False, "truncated": False}
     ended, longest = threading.Event(), 0.0
@@ -45,7 +45,7 @@ def longest_add(buffer: relive.ReplayBuffer, path: Path) -> float:
 def test_no_add_waits_for_a_save_of_a_million_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
-    """Of several saves the best: a machine with other work may stop any thread for as long. A slow copy is found."""
+    """Take the best of several saves, since other work may stop any thread as long; a slow copy is found."""
     schema = relive.Schema(obs=relive.Field(17), action=relive.Field(6))
     buffer = relive.ReplayBuffer(schema, ROWS, sampler=relive.Prioritized(), seed=0)
     obs, ends = np.zeros((1 << 16, 17), np.float32), np.zeros(1 << 16, bool)

@@ -50,7 +50,7 @@ def live(buffer: relive.ReplayBuffer, first: int, last: int) -> None:
 
 @pytest.mark.parametrize("every", [None, 2])
 def test_files_are_as_the_format_says(every: int | None, tmp_path: Path) -> None:
-    """Two saves, read without relive: every block, and beside it the same file of a buffer that compresses nothing."""
+    """Read two saves without relive: every block, and the same file of a buffer that compresses nothing."""
     zstandard = needs("zstandard")
     found: list[dict[str, bytes]] = []
     for compress in (None, "zstd"):

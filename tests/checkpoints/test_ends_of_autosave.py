@@ -116,7 +116,7 @@ def test_a_device_buffer_in_a_local_variable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cycle", [False, True])
 def test_a_buffer_that_nothing_holds(cycle: bool, tmp_path: Path) -> None:
-    """It is saved at once, and its memory is free."""
+    """Check that it is saved at once, and its memory is free."""
     buffer = made()
     buffer.autosave(tmp_path, every=60.0)
     add(buffer, 40)
@@ -296,7 +296,7 @@ def test_what_is_no_copy_of_another(tmp_path: Path, recwarn: Any) -> None:
 def test_another_buffer_that_saves_meanwhile_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """As one of an earlier version does, which knows nothing of claims: its saves stay."""
+    """Save as one of an earlier version does, which knows nothing of claims: its saves stay."""
     buffer = made()
     buffer.save(tmp_path)
     other, saving = relive.load(tmp_path), buffer.autosave(tmp_path, every=0.1)
@@ -317,7 +317,7 @@ def test_another_buffer_that_saves_meanwhile_is_told(
 
 
 def moves(buffer: relive.ReplayBuffer) -> dict[str, Any]:
-    """What changes a save, by name."""
+    """Return the calls that change a save, by name."""
     batches = buffer.prefetch(4, depth=2)
     return {
         "batches": lambda: next(buffer.batches(4)),
@@ -436,7 +436,7 @@ CLOSED = [*product(SHAPES, (0.1, 100.0), ("saving", "buffer"), (False, True))]
 
 @pytest.mark.parametrize(("shape", "every", "closes", "leaves"), some_of_each(CLOSED, itemgetter(0), 3))
 def test_a_handler_closes(shape: str, every: float, closes: str, leaves: bool, tmp_path: Path) -> None:
-    """It neither waits for ever for the call that it interrupts, nor is the last save lost."""
+    """Check that it does not wait for ever for the interrupted call, and that the last save is not lost."""
     head = f"SHAPE, EVERY, CLOSES, LEAVES = {shape!r}, {every}, {closes!r}, {leaves}\n"
     kernel = "native" if kernels.is_native() else "numpy"
     done = ran(head + textwrap.dedent(HANDLERS), tmp_path / "saves", kernel)

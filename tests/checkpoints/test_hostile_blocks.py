@@ -77,7 +77,7 @@ def live(buffer: relive.ReplayBuffer, first: int, last: int) -> None:
 
 
 def hostile(frame: Callable[[bytes], bytes] | None, index: Callable[[np.ndarray], None] | None, every: int) -> Any:
-    """What writes an array's blocks: each `every`-th another frame, or another index."""
+    """Make the writer of an array's blocks: each `every`-th another frame, or another index."""
     from zstandard import ZstdCompressor
 
     def portions(self: blocks.Packing, rows: Iterable[np.ndarray]) -> Iterator[Any]:
@@ -96,7 +96,7 @@ def hostile(frame: Callable[[bytes], bytes] | None, index: Callable[[np.ndarray]
 
 
 def assert_agree(path: Path, target: Path, sound: relive.ReplayBuffer) -> bool:
-    """Whether it is damaged: all three say so, and what salvage keeps is what it was."""
+    """Check that all three agree on the damage, and that salvaged steps are unchanged; return True if it is damaged."""
     problems = inspection.verify(path)
     try:
         loaded = relive.load(path)
@@ -136,7 +136,7 @@ def test_load_verify_and_salvage_agree(kind, stack, every, each, tmp_path, monke
 
 @pytest.mark.parametrize("what", ["0", "-3", "x", "999999999999", "1.5", "7"])
 def test_blocks_of_other_rows(what, tmp_path, monkeypatch):
-    """The header says so, so nothing of that file can be used; the others can."""
+    """Check that nothing of that file can be used, by its header; the others can."""
     needs("zstandard")
     buffer = build()
     live(buffer, 0, STEPS // 2)

@@ -94,7 +94,7 @@ def test_a_load_goes_on(
 
 
 def test_a_writer_goes_on_where_the_save_was(tmp_path: Path) -> None:
-    """Once: a lane that was written since begins a new stream with its next writer."""
+    """Check that this holds once: a lane written since begins a new stream with its next writer."""
     item = relive.Transitions(n_step=3)
     streams = Streams()
     with relive.ReplayBuffer(SCHEMA, 40, num_envs=LANES, item=item) as buffer:

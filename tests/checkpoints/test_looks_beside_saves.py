@@ -88,7 +88,7 @@ def test_a_listing_may_miss_the_save_that_goes_and_the_one_that_comes(call, fold
 
 
 def test_what_is_damaged_is_said_at_once(folder):
-    """A file that a save which is there still needs; a manifest; and a save that was asked for and is gone."""
+    """Damage a file that a present save still needs, and a manifest; ask for a save that is gone."""
     schema = relive.Schema(obs=relive.Field(), action=relive.Field())
     buffer = relive.ReplayBuffer(schema, 100, seed=0)
     for t in range(3):

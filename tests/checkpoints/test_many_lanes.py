@@ -51,7 +51,7 @@ def add(buffer: relive.ReplayBuffer, steps: int, lanes: list[int]) -> np.ndarray
 
 
 def lines_of(run: Callable[[], Any]) -> int:
-    """How many lines of Python run; loops count each time."""
+    """Count the lines of Python that run; loops count each time."""
     count, before = 0, sys.gettrace()
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -84,7 +84,7 @@ def test_as_much_python_runs_for_many_lanes_as_for_few(way: str, tmp_path: Path)
 
 
 def test_a_save_whose_files_have_rows_of_a_lane_that_are_gone_can_be_salvaged(tmp_path: Path) -> None:
-    """Other lanes of the file are still needed."""
+    """Check with a file that other lanes still need."""
     buffer = build(2, rows=20)
     add(buffer, 10, [0, 1])
     buffer.save(tmp_path / "saved")

@@ -38,7 +38,7 @@ def run(config: Config, calls: list[Call]) -> relive.ReplayBuffer:
 
 
 def flip(path: Path, places: list[float]) -> None:
-    """Damage the data of files of steps, not their headers and checksums; seldom which rows they have."""
+    """Damage the data of files of steps, not their headers and checksums; seldom their ranges."""
     files = sorted(path.glob("steps-*"))
     for place in places if files else []:
         file = files[int(place * 1000) % len(files)]
@@ -52,7 +52,7 @@ def flip(path: Path, places: list[float]) -> None:
 
 
 def assert_other_items_are_whole(longest: int, sound: Path, salvaged: Path) -> None:
-    """Under another item a window may be shorter than before, at a gap: then it is what a shorter one was."""
+    """Check that under another item a window may be shorter than before, at a gap, and equals a shorter one."""
     items = [relive.Transitions(n_step=k, gamma=0.9) for k in range(1, longest + 1)]
     whole = [relive.load(sound, item=item, sampler=relive.Uniform()) for item in items]
     loaded = relive.load(salvaged, item=items[-1], sampler=relive.Uniform())
@@ -115,7 +115,7 @@ ITEMS = {
 @pytest.mark.parametrize(("stack", "compress"), [(None, None), (3, None), (3, "zstd")])
 @pytest.mark.parametrize("name", some(ITEMS, 2))
 def test_any_one_chunk_can_be_lost(name: str, stack: int | None, compress: str | None, tmp_path: Path) -> None:
-    """One lane, three episodes; a chunk, or a block, is the observations of two rows, or as much of something else."""
+    """Lose a chunk, or a block: the observations of two rows, or as much of another field; one lane, three episodes."""
     if compress:
         needs("zstandard")
     dtype = "uint8" if compress else "float32"

@@ -52,7 +52,7 @@ def test_a_second_save_writes_what_is_new(tmp_path: Path) -> None:
 
 
 def test_more_rows_are_reserved_at_loading(tmp_path: Path) -> None:
-    """Where each step ends its episode, a step takes two rows."""
+    """Check with steps that each end their episode, and take two rows."""
     buffer = make(800, boundaries=0.25)
 
     def ended(buffer: relive.ReplayBuffer) -> int:
@@ -74,7 +74,7 @@ def test_more_rows_are_reserved_at_loading(tmp_path: Path) -> None:
 
 
 def test_a_directory_stays_small(tmp_path: Path) -> None:
-    """Rows that were overwritten go, and files do not become many, however often is saved."""
+    """Check that overwritten rows go, and files stay few, however often is saved."""
     buffer = make()
     for _ in range(120):
         fill(buffer, 7)
@@ -85,7 +85,7 @@ def test_a_directory_stays_small(tmp_path: Path) -> None:
 
 
 def test_a_buffer_that_was_saved_or_loaded_is_freed_as_soon_as_it_is_gone(tmp_path: Path) -> None:
-    """Its memory must not wait for the garbage collector."""
+    """Check that its memory does not wait for the garbage collector."""
     gc.disable()
     try:
         buffer = make(sampler=relive.Prioritized())
@@ -147,7 +147,7 @@ def test_what_is_saved_without_waiting_is_an_instant(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ours", [relive.Prioritized(alpha=0.5), relive.Prioritized(newest="stored")])
 @pytest.mark.parametrize("theirs", [relive.Prioritized(alpha=0.9), relive.Uniform()])
 def test_another_sampler_takes_the_priorities(ours: Any, theirs: Any, tmp_path: Path) -> None:
-    """Zero stays zero, and new steps get the largest of before."""
+    """Check that zero stays zero, and new steps get the largest one of before."""
     buffer = make(sampler=ours)
     fill(buffer, 100)
     ids = buffer.sample(64).ids
@@ -245,7 +245,7 @@ def test_first_saves_of_two_threads_are_those_of_one_buffer(tmp_path: Path) -> N
 
 
 def test_a_copy_has_a_generator_of_its_own() -> None:
-    """In the state of the buffer's: both draw what one of them would have drawn."""
+    """Check that it has the buffer's state: both draw the same as one of them would."""
     buffer = make()
     fill(buffer, 50)
     for ours in (copy.copy, copy.deepcopy, lambda buffer: pickle.loads(pickle.dumps(buffer))):

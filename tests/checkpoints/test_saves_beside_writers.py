@@ -29,7 +29,7 @@ EPISODE = 37
 
 
 def steps_of(number: int, count: int) -> dict[str, Any]:
-    """Steps of a lane from a number on: the observation is the number, and episodes end after `EPISODE` of them."""
+    """Make steps of a lane from a number on: the observation is the number; episodes have `EPISODE` steps."""
     numbers = np.arange(number, number + count)
     obs = np.repeat(numbers[:, None], 8, 1)
     ends = numbers % EPISODE == EPISODE - 1
@@ -52,7 +52,7 @@ def write(writer: relive.Writer, stop: Any, length: int) -> None:
 
 @contextmanager
 def writing(buffer: relive.ReplayBuffer, lengths: tuple[int, ...]) -> Iterator[list[Any]]:
-    """A process for each of the first lanes."""
+    """Run a writing process for each of the first lanes."""
     context = multiprocessing.get_context("fork")
     stop = context.RawValue("i", 0)  # without a lock, which a kill would leave taken
     processes = [
@@ -70,7 +70,7 @@ def writing(buffer: relive.ReplayBuffer, lengths: tuple[int, ...]) -> Iterator[l
 
 
 def check(saved: relive.ReplayBuffer) -> None:
-    """What it has are the newest steps of each lane, one after the other, with what was added with them."""
+    """Check that it has the newest steps of each lane, one after the other, with their own values."""
     ids, number = saved.column("ids"), saved.column("action")
     for lane in range(saved.num_envs):
         found = np.sort(number[(ids >= 0) & (ids % saved.num_envs == lane)])
@@ -92,7 +92,7 @@ def made(path: Path, rows: int, lanes: int = 3) -> relive.ReplayBuffer:
 
 @pytest.mark.parametrize("rows", [200, 20_000])
 def test_an_autosave_completes(rows: int, tmp_path: Path) -> None:
-    """Beside writers that go round again and again, and one that writes many steps at a time."""
+    """Save during writers that fill the ring again and again, and one that writes many steps at a time."""
     with made(tmp_path, rows) as buffer, buffer.autosave(tmp_path / "saves", every=0.1) as saving:
         with writing(buffer, (1, 1, 64)):
             numbers = set()
@@ -167,7 +167,7 @@ def test_a_writer_that_does_not_come_back(what: Callable[..., None], tmp_path: P
 
 
 def test_a_killed_learner_lets_its_writers_go_on(tmp_path: Path) -> None:
-    """It was about to write a save, for which the lanes may go no further."""
+    """Kill a learner that was about to write a save, for which the lanes may go no further."""
     context = multiprocessing.get_context("fork")
     ready, stop = context.Event(), context.RawValue("i", 0)
 
@@ -202,7 +202,7 @@ def test_a_killed_learner_lets_its_writers_go_on(tmp_path: Path) -> None:
 
 
 def test_a_call_that_a_kill_ended_keeps_no_save(tmp_path: Path) -> None:
-    """It stays begun for ever, beside a writer that goes on in the same group of lanes."""
+    """Leave a call begun for ever, in the same group of lanes as an active writer's."""
     with made(tmp_path, 500) as buffer, writing(buffer, (1,)):
         buffer._core.ring.touched[0] += 1
         for take in range(3):
@@ -212,7 +212,7 @@ def test_a_call_that_a_kill_ended_keeps_no_save(tmp_path: Path) -> None:
 
 
 def test_who_saves_waits_for_another_who_saves(tmp_path: Path) -> None:
-    """And leaves the limits that this one has set."""
+    """Check that it keeps the limits that this one has set."""
     with made(tmp_path, 500) as buffer, relive.open(tmp_path / "ring", seed=0) as reader, writing(buffer, (1,)):
         hold = buffer._core.access.hold
         hold.still(lambda: np.full(3, stored.next_rows(buffer._core) + 400))

@@ -45,7 +45,7 @@ WAYS = ["save", "save", "save", "save without waiting", "pickle", "deepcopy", "g
 
 
 def passed_on(buffer: relive.ReplayBuffer, way: str, path: str, keep: int) -> relive.ReplayBuffer:
-    """The buffer after it has been saved and loaded, or copied."""
+    """Pass a buffer through a save and a load, or a copy."""
     if way == "pickle":
         return pickle.loads(pickle.dumps(buffer))
     if way == "deepcopy":
@@ -56,7 +56,7 @@ def passed_on(buffer: relive.ReplayBuffer, way: str, path: str, keep: int) -> re
 
 @contextlib.contextmanager
 def kernels(names: list[str]) -> Iterator[Any]:
-    """A function that goes on with the next of these back ends."""
+    """Yield a function that switches to the next of these back ends."""
     with contextlib.ExitStack() as stack:
         left = iter(names)
         yield lambda: stack.enter_context(_kernels.use(next(left)))
@@ -70,7 +70,7 @@ def results_of(buffer: relive.ReplayBuffer, call: Call) -> list[Any]:
 
 
 def all_of(buffer: relive.ReplayBuffer) -> dict[str, Any]:
-    """Every statistic but what each kernel counts, and each storage needs, in its own way; and the generator."""
+    """Collect every statistic but those that depend on kernel or storage, and the generator."""
     stats = {name: value for name, value in vars(buffer.stats()).items() if name not in ("slow_adds", "nbytes")}
     return {**stats, "rng": buffer.rng.bit_generator.state["state"], "counters": buffer._core.ring.counters.tolist()}
 
@@ -78,7 +78,7 @@ def all_of(buffer: relive.ReplayBuffer) -> dict[str, Any]:
 @given(programs(spoiled=False), st.data())
 @settings(max_examples=settings().max_examples // 2)
 def test_a_loaded_buffer_goes_on_exactly(program: tuple[Config, list[Call]], data: st.DataObject) -> None:
-    """Ids, batches, weights, refusals and statistics, whatever was saved into the directory before; on both kernels."""
+    """Check ids, batches, weights, refusals and statistics, on both kernels, for any earlier saves there."""
     config, calls = program
     moments = data.draw(st.dictionaries(st.integers(0, len(calls) - 1), st.sampled_from(WAYS), min_size=1, max_size=4))
     names = data.draw(st.lists(st.sampled_from(BACK_ENDS), min_size=len(moments) + 1, max_size=len(moments) + 1))
@@ -104,7 +104,7 @@ def test_a_loaded_buffer_goes_on_exactly(program: tuple[Config, list[Call]], dat
 @given(programs(spoiled=False), st.data())
 @settings(max_examples=settings().max_examples // 8)
 def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Call]], data: st.DataObject) -> None:
-    """Before each write of a save the buffer goes on by a call; rings of a few rows are overwritten again and again."""
+    """Add by a call before each write of a save; rings of a few rows are overwritten again and again."""
     config, calls = program
     moment = data.draw(st.integers(0, len(calls) - 1))
     envs, lanes = config.envs(), list(range(config.num_envs))
@@ -149,7 +149,7 @@ def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Cal
 def test_a_file_is_its_arrays_whatever_order_their_bytes_come_in(
     sizes: list[int], shorter: int, most: int, random: Random
 ) -> None:
-    """Chunks of 64 bytes begin and end anywhere in arrays, several arrays share one, and a part may be of any size.
+    """Check chunks of 64 bytes that begin and end anywhere in arrays; arrays share them, and parts have any size.
 
     The last arrays may be shorter than was said, and come one after the other behind all others.
     """
@@ -187,7 +187,7 @@ def test_a_file_is_its_arrays_whatever_order_their_bytes_come_in(
 
 @pytest.mark.parametrize("name", some(BACK_ENDS[::-1], 1))
 def test_a_thread_adds_while_another_writes(name: str) -> None:
-    """Native writes run beside the copies that a slow save makes: every row is that of its step all the same."""
+    """Check that each row is its step's, though native writes run during the copies of a slow save."""
     schema = relive.Schema(obs=relive.Field((2000,)), action=relive.Field((), "int64"))
     with (
         tempfile.TemporaryDirectory() as path,
@@ -228,7 +228,7 @@ def test_a_thread_adds_while_another_writes(name: str) -> None:
 
 
 def fitting(config: Config, other: Config, more: int) -> Config:
-    """`other` over the steps of `config`: with its schema, and `more` steps than an item needs."""
+    """Fit `other` to the steps of `config`: with its schema, and `more` steps than an item needs."""
     frames = most_frames(stacks_of(config.fields.tree["obs"]))
     least = other.n_step + frames - 1
     starts = 1
@@ -297,7 +297,7 @@ def shrink(oracle: OracleBuffer, wanted: Config) -> None:
 
 
 def assert_carried(buffer: relive.ReplayBuffer, loaded: relive.ReplayBuffer) -> None:
-    """Raw priorities are those of before where both samplers have them, else `initial`."""
+    """Check that raw priorities are those of before if both samplers have them, else `initial`."""
     rows = range(buffer.num_envs * int(buffer._core.ring.counters[:, 0].max(initial=0)))
     both = [key for key in rows if not (is_refused(buffer, key) or is_refused(loaded, key))]
     if both and loaded.sampler.prioritizes:
@@ -316,7 +316,7 @@ WIDE = [(1, None, None), (1, None, 25), (1, None, 90), (2, [1], None)]
 def test_wide_fields_of_one_lane_are_read_to_where_they_stay(
     lanes: int, taken: list[int] | None, capacity: int | None, tmp_path: Path
 ) -> None:
-    """Two files of steps, a lane that went round its memory, and the observation behind the newest step."""
+    """Read two files of steps, a lane that filled its memory, and the observation after the newest step."""
     schema = relive.Schema(obs=relive.Field((300,)), action=relive.Field((40,), "int64"))
     buffer = relive.ReplayBuffer(schema, 40 * lanes, num_envs=lanes, boundaries=0)
     for number, steps in enumerate((40, 13)):
@@ -338,7 +338,7 @@ def test_wide_fields_of_one_lane_are_read_to_where_they_stay(
 @given(programs(spoiled=False), st.data())
 @settings(max_examples=settings().max_examples // 4)
 def test_lanes_can_be_chosen(program: tuple[Config, list[Call]], data: st.DataObject) -> None:
-    """Lanes of one save, or of several, become those of a new buffer; row and contents stay."""
+    """Check that lanes of one save, or of several, become those of a new buffer; row and contents stay."""
     config, calls = program
     buffer = config.build()
     for call in calls:

@@ -96,7 +96,7 @@ def live(buffer: relive.ReplayBuffer) -> None:
 
 
 def plain(value: object) -> Any:
-    """Whether all texts and numbers in a choice are Python's own."""
+    """Return True if all texts and numbers in a choice are Python's own."""
     if isinstance(value, dict):
         return all(plain(each) for pair in value.items() for each in pair)
     if isinstance(value, tuple):

@@ -24,7 +24,7 @@ WEIGHTS = "00000000-0000-5000-8000-000000000000"
 
 
 def save(path: Path) -> Path:
-    """A buffer whose load warns."""
+    """Save a buffer whose load warns."""
     seen = relive.Field(writable=True, saved=False)
     buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field(), seen=seen), 10)
     buffer.add(obs=0, action=0, reward=0, next_obs=0, terminated=False, truncated=False, seen=1)
@@ -52,7 +52,7 @@ COMMANDS = [
 def test_an_argument_that_says_nothing_is_refused(
     command: list[str], tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
-    """Though the current directory has what the command would take."""
+    """Check though the current directory has what the command would take."""
     save(tmp_path)
     monkeypatch.chdir(tmp_path)
     before = sorted(os.listdir())
@@ -65,7 +65,7 @@ def test_an_argument_that_says_nothing_is_refused(
 
 
 def test_saves_are_not_converted(tmp_path: Path, capsys: Any) -> None:
-    """Neither are shards, nor the file of a mapped buffer: the error says what they are, and what works."""
+    """Check saves, shards, and the file of a mapped buffer: the error says what they are, and what works."""
     saved, shards, ring = save(tmp_path / "saved"), tmp_path / "shards", tmp_path / "ring"
     sharded.write_json(str(shards), sharded.MANIFEST, {"shards": 1})
     relive.ReplayBuffer(
@@ -94,7 +94,7 @@ def test_saves_are_not_converted(tmp_path: Path, capsys: Any) -> None:
 
 
 def warned(*command: str) -> str:
-    """What a command says on standard error, in a process of its own."""
+    """Run a command in a process of its own, and return its standard error."""
     done = subprocess.run([sys.executable, "-m", "relive", *command], capture_output=True, text=True, check=True)
     return done.stderr
 
@@ -109,7 +109,7 @@ def test_warnings_of_commands_have_no_lines_of_code(tmp_path: Path) -> None:
 
 
 def test_warnings_of_calls_name_the_line_of_the_call(tmp_path: Path) -> None:
-    """However deep in the package they are given, and by whatever function."""
+    """Check for any depth in the package, and any function."""
     saved, made = save(tmp_path / "saved"), rollouts(tmp_path / "rlinf", "pt")
     min(made.glob("trajectory_*.pt")).unlink()
     own = rollouts(tmp_path / "own")

@@ -78,7 +78,7 @@ def test_a_missing_package_is_named(
 @pytest.mark.skipif(os.name != "posix", reason="a shell")
 @pytest.mark.parametrize("words", some([["--help"], ["--version"], ["inspect", "--help"], ["inspect", "{empty}"]], 2))
 def test_a_reader_that_ends_first_ends_the_command_quietly(words: list[str], tmp_path: Path) -> None:
-    """As `relive ... | head` does: here nobody reads at all."""
+    """End as `relive ... | head` does: here nobody reads at all."""
     trajectories.TrajectoryReplayBuffer(tmp_path / "replay").close()
     reader, writer = os.pipe()
     os.close(reader)

@@ -99,7 +99,7 @@ def test_shm_lists_and_removes_what_was_left(capsys: pytest.CaptureFixture[str])
 
 
 def test_shm_needs_no_package() -> None:
-    """What a killed program left can be removed where relive was installed without extras."""
+    """Check that a killed program's remains can be removed by an installation without extras."""
     code = (
         "import sys\n"
         "for name in ('rich', 'tyro', 'torch', 'gymnasium'):\n    sys.modules[name] = None\n"

@@ -26,7 +26,7 @@ SAMPLERS = {
 
 
 def buffer_of(sampler: Any = None, shape: tuple[int, ...] = (16, 16), stack: int | None = None) -> relive.ReplayBuffer:
-    """Two lanes; episodes of 8 steps in the first, one that goes on in the second; a reward of 1 at every step."""
+    """Make two lanes; episodes of 8 steps in the first, an open one in the second; a reward of 1 at every step."""
     schema = relive.Schema(obs=relive.Field(shape, "uint8", stack=stack), action=relive.Field())
     buffer = relive.ReplayBuffer(schema, 200, num_envs=2, sampler=sampler, seed=0)
 
@@ -93,7 +93,7 @@ def test_what_is_inspected_is_what_the_buffer_says(name, tmp_path):
 
 
 class Resources(HTMLParser):
-    """What a page loads or runs."""
+    """The addresses that a page loads or runs."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ def reward_of(achieved_goal, desired_goal, info):
 
 
 def goal_buffer(item: relive.Hindsight) -> relive.ReplayBuffer:
-    """Two lanes with episodes of 10 steps; frames so large that some are in every chunk of a file."""
+    """Make two lanes with episodes of 10 steps; frames so large that some are in every chunk of a file."""
     goal = relive.Field((2,))
     schema = relive.Schema(
         obs={"frame": relive.Field((64, 64), "uint8"), "achieved_goal": goal, "desired_goal": goal},
@@ -222,7 +222,7 @@ def goal_buffer(item: relive.Hindsight) -> relive.ReplayBuffer:
 
 
 def salvaged_hindsight(path: Path, capsys: Any, place: float | None) -> tuple[str, list[relive.ReplayBuffer]]:
-    """What the command says of a buffer whose item has a function, that buffer, and the one that it wrote."""
+    """Salvage a buffer whose item has a function; return the command's text, that buffer, and the new one."""
     item = relive.Hindsight(item=relive.Transitions(n_step=2), reward=reward_of)
     buffer = goal_buffer(item)
     buffer.save(path / "save")

@@ -20,7 +20,7 @@ from relive.errors import CorruptionError, StorageError
 
 @pytest.fixture(scope="module", name="saved")
 def _saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """Three shards, saved twice, and the number of their steps."""
+    """Save three shards twice; return the path and the number of their steps."""
     path = tmp_path_factory.mktemp("saved") / "shards"
     shards, _ = made()
     envs = filled(shards, 10)

@@ -28,7 +28,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     return [
         Block(found["language"], found["code"], found["mark"] or "", text[: found.start("code")].count("\n") + 1)
         for found in _FENCE.finditer(text)
@@ -36,7 +36,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def shell_text(text: str) -> list[str]:
-    """Every place where a page may name a command: lines of blocks that are not Python, and inline code."""
+    """Return every text that may name a command: lines of blocks that are not Python, and inline code."""
     lines = [
         line
         for block in blocks(text)
@@ -47,5 +47,4 @@ def shell_text(text: str) -> list[str]:
 
 
 def read(page: Path) -> str:
-    """A page's text."""
     return page.read_text(encoding="utf-8")

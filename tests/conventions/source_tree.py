@@ -38,12 +38,12 @@ class Module:
 
 
 def parsed(name: str, text: str, *, is_package: bool = False) -> Module:
-    """A module that exists only in a test."""
+    """Parse a module that exists only in a test."""
     return Module(name, Path("__init__.py" if is_package else "module.py"), text)
 
 
 def modules() -> list[Module]:
-    """Every module of relive and of relive-lab, in the order of names."""
+    """List every module of relive and of relive-lab, in the order of names."""
     found = []
     for package, path in sorted((root, path) for root in PACKAGES for path in root.rglob("*.py")):
         parts = (package.name, *path.relative_to(package).with_suffix("").parts)
@@ -57,6 +57,6 @@ NAMES = [module.name for module in MODULES]
 
 
 def place(path: Path, node: ast.AST) -> str:
-    """Where a node stands, as `file:line`."""
+    """Format the position of a node as `file:line`."""
     name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
     return f"{name}:{getattr(node, 'lineno', 0)}"

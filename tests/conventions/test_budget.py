@@ -114,13 +114,13 @@ def test_meta_a_planted_fault_is_counted(name: str, tmp_path: Path) -> None:
 
 
 def raised(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> list[str]:
-    """The numbers of a budget that a change raised."""
+    """List the numbers of a budget that a change raised."""
     pairs = [(f"{kind}.{name}", before.get(kind, {}).get(name), n) for kind in after for name, n in after[kind].items()]
     return [name for name, old, new in pairs if old is not None and new > old]
 
 
 def test_a_number_is_raised_alone() -> None:
-    """Of the commits that a clone has, each that raises a number changes nothing but the budget."""
+    """Check that each commit of a clone that raises a number changes nothing but the budget."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True)

@@ -25,7 +25,7 @@ ELSEWHERE = [("relive", "train"), ("relive", "compare")]  # what `relive-lab` ru
 
 @functools.cache
 def help_of(words: Words) -> str:
-    """What `WORDS --help` prints."""
+    """Return the output of `WORDS --help`."""
     page = io.StringIO()
     settings = mock.patch.dict(os.environ, {"COLUMNS": "400", "NO_COLOR": "1"})
     with settings, contextlib.redirect_stdout(page), pytest.raises(SystemExit) as ended:
@@ -36,7 +36,7 @@ def help_of(words: Words) -> str:
 
 @functools.cache
 def subcommands(words: Words) -> list[str]:
-    """The commands that may follow `WORDS`; none after a whole command."""
+    """List the commands that may follow `WORDS`; none after a whole command."""
     if words in ELSEWHERE:
         return []
     usage = next(line for line in help_of(words).splitlines() if line.startswith("usage:"))
@@ -45,13 +45,13 @@ def subcommands(words: Words) -> list[str]:
 
 
 def commands(words: Words) -> list[Words]:
-    """Every whole command."""
+    """List every whole command."""
     following = subcommands(words)
     return [command for name in following for command in commands((*words, name))] if following else [words]
 
 
 def uses(text: str) -> list[tuple[Words, list[str]]]:
-    """Every use of the command line in a page: its words without options, and its options."""
+    """List every use of the command line in a page: its words without options, and its options."""
     found = []
     for line in shell_text(text):
         for name, use in re.findall(r"(?:^|[\s/;&|(])(relive(?:-lab)?)((?: [^|;&#]+)?)(?![\w.\]-])", line):
@@ -64,7 +64,7 @@ def uses(text: str) -> list[tuple[Words, list[str]]]:
 
 
 def command_of(words: Words) -> tuple[Words, str | None]:
-    """The longest command that words start with, and the first word that should have continued it."""
+    """Return the longest command that words start with, and the first word that should have continued it."""
     known = words[:1]
     for word in words[1:]:
         if not subcommands(known) or word == "COMMAND":

@@ -55,7 +55,7 @@ def names(pages: list[Path]) -> list[str]:
 
 
 def installed(mark: str) -> bool:
-    """Whether the module that a block is marked to need, as in `needs-torchrl`, can be imported."""
+    """Return True if the module that a block is marked to need, as in `needs-torchrl`, can be imported."""
     with contextlib.suppress(ImportError):
         return not mark.startswith("needs-") or bool(importlib.import_module(mark.removeprefix("needs-")))
     return False
@@ -80,7 +80,7 @@ def run_blocks(name: str, found: list[Block]) -> list[str]:
 
 
 def spared(paths: list[Path]) -> list[Any]:
-    """The paths, of which those that take long run in the long mode."""
+    """Return the paths; those that take long run in the long mode."""
     return [pytest.param(path, marks=pytest.mark.slow) if path.name in LONGER else path for path in paths]
 
 
@@ -98,7 +98,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
 
 
 def ran(path: Path, arguments: list[str], folder: Path) -> tuple[int, str]:
-    """How an example ended, and what it said of errors: in a process of its own, that need not import PyTorch again."""
+    """Run an example in a process of its own, which need not import PyTorch again; return its status and errors."""
     # Names that an example registers are those of a process without other examples.
     if LONG or path.stem.startswith(("own_", "ranked_")) or not hasattr(os, "fork"):
         command = [sys.executable, "-W", "error::UserWarning", str(path), *arguments]

@@ -36,7 +36,7 @@ WITHOUT_EXAMPLE = {"relive.trajectories.Contents", "relive.trajectories.Inspecti
 
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The classes and functions a module offers: what it lists, or else what it or a module inside it defines."""
+    """Yield the classes and functions of a module: those it lists, or else those defined in it or inside it."""
     for name in getattr(module, "__all__", dir(module)):
         value = getattr(module, name)
         if name.startswith("_") or not (inspect.isclass(value) or inspect.isfunction(value)):
@@ -57,7 +57,7 @@ NEEDED = {"relive_lab.envs.prices": "skfolio", "relive.minari": "minari"}
 
 
 def own_members(value: Any) -> Iterator[tuple[str, str]]:
-    """Public methods and properties that a class defines itself, with their docstrings."""
+    """Yield public methods and properties that a class defines itself, with their docstrings."""
     for name, member in vars(value).items():
         function = getattr(member, "__func__", member)
         if not name.startswith("_") and (inspect.isfunction(function) or isinstance(member, property)):

@@ -26,7 +26,7 @@ UNSAFE_CALLS = {"eval", "exec", "print", "__import__"}
 
 
 def test_no_file_is_too_long() -> None:
-    """One that is has to be split by ideas."""
+    """Check that no file has to be split by ideas."""
     files = [path for path in [*(module.path for module in MODULES), *KERNELS] if lines(path) > LONGEST]
     assert not {path.name: code_lines(path) for path in files if code_lines(path) > LONGEST}
 
@@ -48,13 +48,13 @@ def test_meta_only_code_counts(count: Callable[[str], int], text: str, code: int
 
 
 def test_no_two_modules_of_the_tests_have_one_name() -> None:
-    """All their folders are on one path: of two, whichever is imported first would stand for both."""
+    """Check, since all their folders are on one path, and the first of two imported would replace both."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py")
     assert max(names.values()) == 1, names.most_common(3)
 
 
 def forbidden(module: Module) -> list[str]:
-    """Every construct of the module that the library does without."""
+    """List every construct of the module that the library does without."""
     found: list[tuple[ast.AST, str]] = []
     for node in module.nodes:
         if module.name == UNPICKLES and inert(node):
@@ -71,14 +71,14 @@ def forbidden(module: Module) -> list[str]:
 
 
 def inert(node: ast.AST) -> bool:
-    """Whether it imports `Unpickler` alone."""
+    """Return True if it imports `Unpickler` alone."""
     if not isinstance(node, ast.ImportFrom) or node.module != "pickle":
         return False
     return [(alias.name, alias.asname) for alias in node.names] == [("Unpickler", None)]
 
 
 def unpickling(module: Module) -> list[str]:
-    """Every use of `Unpickler` but as the base of a class with methods of its own for names and references."""
+    """List every use of `Unpickler` except as the base of a class with its own methods for names and references."""
     bases = {}
     for node in module.nodes:
         if isinstance(node, ast.ClassDef):

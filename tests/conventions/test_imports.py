@@ -34,7 +34,7 @@ MOST = 48  # of relive's own modules
 
 
 def all_loaded_after(statement: str) -> list[str]:
-    """The modules that a statement has loaded in a fresh process that has NumPy."""
+    """List the modules that a statement has loaded in a fresh process that has NumPy."""
     code = f"import sys, numpy\nbefore = set(sys.modules)\n{statement}\nprint(*set(sys.modules) - before)"
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
@@ -42,7 +42,7 @@ def all_loaded_after(statement: str) -> list[str]:
 
 
 def loaded_after(statement: str) -> list[str]:
-    """Those of them that are optional packages."""
+    """List those of them that are optional packages."""
     return [name for name in all_loaded_after(statement) if name in HEAVY]
 
 
@@ -65,7 +65,7 @@ def test_meta_a_loaded_package_is_seen() -> None:
 
 
 def test_an_import_loads_what_a_first_buffer_needs() -> None:
-    """Which modules are loaded, and not how long it takes: that would depend on what else the machine does."""
+    """Check the loaded modules, and not the time, which would depend on the machine's other work."""
     loaded = all_loaded_after("import relive")
     assert not set(SLOW) & set(loaded)
     assert "relive.buffer" in loaded
@@ -98,7 +98,7 @@ def test_a_name_that_is_gone_says_what_took_its_place(name: str, instead: str) -
 
 
 def test_a_star_import_brings_no_module() -> None:
-    """Whatever was imported before: a caller's `buffer` or `batch` stays."""
+    """Check after any earlier imports: a caller's `buffer` or `batch` stays."""
     look = "from relive import *; print(*(k for k, v in list(globals().items()) if type(v) is type(relive)))"
     for before in ("import relive", "import relive, relive.gymnasium, relive.mixture, relive.testing"):
         code = f"{before}; buffer = batch = 1; {look}"

@@ -70,7 +70,7 @@ def part_of(name: str) -> str:
 
 
 def imports(module: Module) -> Iterator[tuple[ast.stmt, str, str]]:
-    """Every import of relive's own modules: where it stands, the module, and the name taken from it."""
+    """Yield every import of relive's own modules: its node, the module, and the name taken from it."""
     for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -94,7 +94,7 @@ def own_imports(module: Module) -> list[tuple[ast.stmt, str, str]]:
 
 
 def faults(module: Module) -> list[str]:
-    """Every import of `module` that its layer does not allow."""
+    """List every import of `module` that its layer does not allow."""
     part = part_of(module.name)
     if part not in LAYERS:
         return [f"{module.name} has no layer: add it to LAYERS"]
@@ -122,7 +122,7 @@ def faults(module: Module) -> list[str]:
 
 
 def private_attributes(module: Module) -> list[str]:
-    """Every `relive._x` in the text, however relive was imported."""
+    """List every `relive._x` in the text, however relive was imported."""
     return [
         f"{place(module.path, node)}: {module.name} uses relive.{node.attr}"
         for node in module.nodes

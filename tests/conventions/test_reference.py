@@ -67,7 +67,7 @@ ENTRY = re.compile(r"^(?:\.\. (?:auto|py:)\w+::)?\s+(relive(?:\.\w+)+)$", re.MUL
 
 
 def exports(module: Module) -> dict[str, str]:
-    """Names that a module imports under the same name, and where from."""
+    """Map names that a module imports under the same name to their origins."""
     found = {}
     for node in module.nodes:
         if isinstance(node, ast.ImportFrom):
@@ -80,7 +80,7 @@ def exports(module: Module) -> dict[str, str]:
 
 
 def defined(module: Module) -> set[str]:
-    """Names that a module defines itself, at its top or below a condition."""
+    """Return names that a module defines itself, at its top or below a condition."""
     kinds = ast.ClassDef | ast.FunctionDef
     own = {node.name for node in module.tree.body if isinstance(node, kinds)}
     targets = [ast.unparse(node).partition(" = ")[0] for node in module.tree.body if isinstance(node, ast.Assign)]
@@ -108,7 +108,7 @@ def public(module: Module) -> set[str]:
 
 
 def origin(name: str) -> str:
-    """Where a name is defined, whichever module exports it."""
+    """Return the module that defines a name, whichever exports it."""
     package, _, last = name.rpartition(".")
     if name in BY_NAME or package not in BY_NAME:
         return name
@@ -121,7 +121,7 @@ def entries(text: str) -> list[str]:
 
 
 def faults(listed: list[str]) -> list[str]:
-    """What is missing, what has several entries, and what does not exist."""
+    """List names without an entry, with several entries, and entries of no name."""
     names = {f"{face}.{name}" for face in FACES for name in public(BY_NAME[face])} | {*FURTHER}
     wanted = {found for found in map(origin, names) if found not in BY_NAME}
     counts = Counter(map(origin, listed))

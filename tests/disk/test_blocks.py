@@ -102,7 +102,7 @@ GOOD = zstandard.ZstdCompressor().compress(ROWS.tobytes())
 
 
 def claiming(nbytes: int) -> bytes:
-    """A frame that says it holds so many bytes."""
+    """Make a frame that claims to hold that many bytes."""
     return zstandard.ZstdCompressor().compress(bytes(nbytes))
 
 
@@ -148,7 +148,7 @@ def lying(path: str, frame: bytes = GOOD, change: Change = lambda *_: None) -> T
 
 @pytest.mark.parametrize("name", FRAMES | INDEXES)
 def test_a_block_that_lies_is_refused(name: str, tmp_path: Path) -> None:
-    """Every checksum is right. No more is reserved than for the rows that are to be there."""
+    """Check, with right checksums, that no more is reserved than for the expected rows."""
     path = str(tmp_path)
     writer = lying(path, FRAMES[name]) if name in FRAMES else lying(path, change=INDEXES[name])
     with (

@@ -14,7 +14,7 @@ MEMORY = "/dev/shm"
 
 
 def kind_of(path: str) -> str:
-    """The file system that a path is in, as the longest mount point above it has it."""
+    """Return the file system of a path, by the longest mount point above it."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     above = [(len(words[1]), words[2]) for words in mounts if Path(words[1]) in (Path(path), *Path(path).parents)]
     return max(above)[1]

@@ -179,7 +179,7 @@ class Open:
 
 @pytest.mark.parametrize("locked", [True, False])
 def test_a_buffer_of_relive_is_whole_because_of_its_lock(locked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With NumPy kernels, whose lines another thread can come between."""
+    """Check with NumPy kernels, between whose lines another thread can run."""
 
     class Recorded(pipelines.named("relive")):
         update = arrays = choose = None

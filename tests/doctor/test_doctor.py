@@ -179,7 +179,7 @@ def test_the_command_says_it_by_its_status_and_in_json(
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_the_command_shows_tables(plain: bool, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With Rich and without it, and without the parser of the other commands."""
+    """Check with Rich and without it, and without the parser of the other commands."""
     for name in ("rich", "rich.table", "rich.console", "tyro", "torch", "psutil") if plain else ():
         monkeypatch.setitem(sys.modules, name, None)  # importing it fails
     assert main(["doctor", "relive-by-hand", "--n-step", "1", "--mode", "next_step"]) == 1

@@ -100,7 +100,7 @@ def test_the_stand_in_makes_them_all() -> None:
 
 @pytest.mark.parametrize("repaired", [False, True])
 def test_a_truncated_newest_step_is_taken_for_an_end_in_a_full_ring(repaired: bool) -> None:
-    """Its mark is overwritten for the time of a draw by "not done", and a truncated step is done."""
+    """Check that the newest step's mark reads "not done" during a draw, and a truncated step is done."""
     world, buffer = World(), FastTD3("cpu", {"final observation", *(["write head"] if repaired else [])})
     # One lane of four is truncated at call 41, after three steps.
     buffer.run(world.make_env, 4, 41, 3, 0.5, autoreset_mode=None, capacity=28)
@@ -191,7 +191,7 @@ def test_what_are_no_columns_is_refused(item: Any, text: str) -> None:
     [("lanes", 2.5), ("lanes", "two"), ("batch", None), ("batch", 0), ("threads", 1), ("modes", 5), ("modes", "warp")],
 )
 def test_an_attribute_that_means_something_else_is_named(name: str, wrong: Any) -> None:
-    """Also an innocent method of that name."""
+    """Check an innocent method of that name, too."""
     for value in (wrong, lambda: 5):
         pipeline = Columns(Item(np.zeros((1, 1)), np.ones(1), np.full(1, 0.5), np.ones((1, 1))))
         setattr(pipeline, name, value)

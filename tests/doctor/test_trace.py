@@ -38,7 +38,7 @@ def test_a_right_buffer_has_every_step_once_in_every_state() -> None:
     ],
 )
 def test_targets_at_an_end_worked_out_by_hand(end: str, n_step: int, right: list[Any]) -> None:
-    """Rewards 3 and 4, gamma 1/2; 4 is the final observation."""
+    """Check rewards 3 and 4, gamma 1/2; 4 is the final observation."""
     states = trace(pipelines.named("relive"), n_steps=n_step, modes="same_step").states
     items = next(state for state in states if state.end == end).items
     assert [(item.obs, *item.right) for item in items[2:4] if item.right] == right
@@ -46,7 +46,7 @@ def test_targets_at_an_end_worked_out_by_hand(end: str, n_step: int, right: list
 
 @pytest.mark.parametrize("fault", some(SHOWN, 4))
 def test_a_planted_fault_shows_in_the_trace_as_in_the_report(fault: str) -> None:
-    """The probes are those of table A; what is missing has no item."""
+    """Check that the probes are those of table A; a missing step has no item."""
     traced = trace(lambda: Planted(fault), n_steps=(1, 3))
     known = {check.probe for check in examine(lambda: Planted(fault), n_steps=(1, 3)).findings if check.table == "A"}
     probes = {probe for state in traced.states for item in state.items for probe in item.faults}

@@ -166,7 +166,7 @@ def test_torchrl() -> None:
 
 
 def test_lerobot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`tests/lerobot/test_real_lerobot.py` compares the stand-in with LeRobot's class, where it is installed."""
+    """Check the stand-in, which `tests/lerobot/test_real_lerobot.py` compares with LeRobot's class, if installed."""
     monkeypatch.setitem(sys.modules, "lerobot.rl.buffer", None)
     torn = {("draws in mid-add", "disabled", 1), ("adds in mid-draw", "disabled", 1)}
     _, found = verdicts("lerobot", n_steps=[1])

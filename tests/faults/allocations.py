@@ -62,7 +62,7 @@ class Failing:
 
 
 def calls_of(failing: Failing, sampler: str) -> None:
-    """All calls of a buffer: each has happened or not."""
+    """Fail all calls of a buffer: each has happened or not."""
     buffer, streams = lived(SAMPLERS[sampler], 11)
     for name in calls(buffer, streams):
         twins = Twins(buffer, streams, name)
@@ -73,7 +73,7 @@ def calls_of(failing: Failing, sampler: str) -> None:
 
 
 def saves(failing: Failing, sampler: str, every: int) -> None:
-    """A save is complete or not there; a load gives the buffer or an error, and can be repeated."""
+    """Check that a save is complete or absent; a load gives the buffer or an error, and can be repeated."""
     buffer, streams = lived(SAMPLERS[sampler], 23)
     with tempfile.TemporaryDirectory() as path:
         buffer.save(path)

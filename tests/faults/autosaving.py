@@ -23,7 +23,7 @@ SAMPLERS = {"uniform": relive.Uniform(), "prioritized": relive.Prioritized(alpha
 
 
 def steps_of(first: int, count: int) -> dict[str, Any]:
-    """The steps of these numbers: a counter whose episodes end after `EPISODE` steps."""
+    """Make the steps of these numbers: a counter whose episodes end after `EPISODE` steps."""
     number = np.arange(first, first + count)
     obs = np.repeat(number[:, None] + 0.5, 8, 1)
     ends = number % EPISODE == EPISODE - 1
@@ -32,7 +32,7 @@ def steps_of(first: int, count: int) -> dict[str, Any]:
 
 
 class Clock:
-    """When each step was added, in memory that outlives a process.
+    """The moments at which steps were added, in memory that outlives a process.
 
     Attributes:
         count: int64 `[1]`: steps added.
@@ -77,7 +77,7 @@ def live(folder: Path, sampler: str, rows: int, every: float, rate: float) -> No
 
 @dataclass(frozen=True)
 class Lost:
-    """What a kill lost: how many steps, how old the oldest of them was, and how many saves there had been."""
+    """The loss by a kill: the number of steps, the age of the oldest of them, and the number of saves before."""
 
     steps: int
     age: float
@@ -107,7 +107,7 @@ def kill(folder: Path, sampler: str, rows: int, every: float, rate: float, after
 
 
 def check(buffer: relive.ReplayBuffer, rows: int, added: int) -> None:
-    """All that is there is what was added, and nothing is missing between the oldest and the newest step."""
+    """Check that the stored steps are the added ones, without a gap between the oldest and the newest."""
     batch = next(buffer.batches(rows, shuffle=False))
     number = batch.action.astype(np.int64)
     assert len(buffer) == rows
@@ -123,7 +123,7 @@ def check(buffer: relive.ReplayBuffer, rows: int, added: int) -> None:
 
 
 def moments(seed: int, kills: int, longest: float) -> list[float]:
-    """When kills come, in seconds after the process is ready."""
+    """Choose the moments of kills, in seconds after the process is ready."""
     rng = random.Random(seed)
     return [rng.uniform(0, longest) for _ in range(kills)]
 

@@ -25,7 +25,7 @@ class Explorer:
         self._serial = itertools.count()
 
     def explore(self, events: Sequence[Event], first: int = 0) -> None:
-        """Lose the power at every moment behind the first ones."""
+        """Lose the power at every moment after the first ones."""
         world = World(self.archive, events[:first])
         for number, event in enumerate(events[first:], first):
             world.apply(event)
@@ -34,7 +34,7 @@ class Explorer:
                     self._look(name, state, wanted, events[: number + 1])
 
     def _chosen(self, name: str, world: World, *, few: bool) -> Iterator[State]:
-        """States that have been looked at before, and as many new ones as are allowed."""
+        """Yield states that were looked at before, and as many new ones as are allowed."""
         states = dict.fromkeys(world.states(name, 4 * self.limit, self.rng))
         yield from (state for state in states if (self.kind(name), state) in self.found)
         new = [state for state in states if (self.kind(name), state) not in self.found]
@@ -42,11 +42,11 @@ class Explorer:
         yield from new if len(new) <= limit else [new[0], new[-1], *self.rng.sample(new[1:-1], limit - 2)]
 
     def kind(self, name: str) -> Any:
-        """Directories of one kind are looked at in the same way."""
+        """Return the kind of a directory; those of one kind are looked at in the same way."""
         return name
 
     def seen(self, name: str, path: Path) -> Any:
-        """What is found in a directory, or an exception."""
+        """Return the contents of a directory, or an exception."""
         raise NotImplementedError
 
     def _place(self) -> Path:

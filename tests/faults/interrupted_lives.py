@@ -70,7 +70,7 @@ def prioritizes(buffer: relive.ReplayBuffer) -> bool:
 
 
 def lived(sampler: Any, steps: int, storage: Any = None) -> tuple[relive.ReplayBuffer, Streams]:
-    """A buffer after some steps, updates and draws, with changes that the sampler has not looked at yet."""
+    """Make a buffer after some steps, updates and draws, with changes that its sampler has not taken in yet."""
     buffer, streams = make(sampler, storage or Recorded()), Streams()
     for t in range(steps):
         step = streams.step()
@@ -83,7 +83,7 @@ def lived(sampler: Any, steps: int, storage: Any = None) -> tuple[relive.ReplayB
 
 
 def calls(buffer: relive.ReplayBuffer, streams: Streams) -> dict[str, Callable[[], object]]:
-    """Calls by name, each of which can be made again and again from the same state."""
+    """Return calls by name, each of which can be repeated from the same state."""
 
     def steps(length: int) -> dict[str, Any]:
         its = copy.deepcopy(streams)
@@ -124,7 +124,7 @@ def readable(buffer: relive.ReplayBuffer, number: int) -> bool:
 
 
 def seen(buffer: relive.ReplayBuffer, streams: Streams) -> list[Any]:
-    """What a caller sees of a buffer, now and after some further calls."""
+    """Collect the caller's views of a buffer, now and after some further calls."""
     views: list[Any] = []
     further = copy.deepcopy(streams)
     for round_ in range(3):
@@ -178,7 +178,7 @@ class Twins:
             np.testing.assert_equal(ours, self.views[1])
 
     def check_sample(self) -> None:
-        """The generator may have moved, but not without the clock of beta; nothing else has."""
+        """Check that the generator moved at most together with beta's clock, and that nothing else did."""
         moved = self.buffer.rng.bit_generator.state != self.before.generator
         self.buffer.rng.bit_generator.state = self.before.generator
         if prioritizes(self.buffer):
@@ -187,6 +187,6 @@ class Twins:
         np.testing.assert_equal(seen(self.buffer, self.streams), self.views[0])
 
     def _draws(self) -> float:
-        """The clock of beta."""
+        """Return the clock of beta."""
         index: Any = self.buffer._core.index
         return float(index._draws[0]) if prioritizes(self.buffer) else 0.0

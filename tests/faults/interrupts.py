@@ -43,7 +43,7 @@ class RecordedShared(relive.Shared):
 
 
 def interrupted_at(line: int) -> Callable[[int], None]:
-    """For `run`: raise before that line."""
+    """Return, for `run`, a function that raises before that line."""
 
     def before_line(number: int) -> None:
         if number == line:
@@ -60,7 +60,7 @@ def _withs(filename: str) -> frozenset[int]:
 
 @cache
 def _lines(code: CodeType) -> tuple[str, frozenset[int]]:
-    """Module and function, and the instructions at which the way out of a `with` block is traced."""
+    """Return module and function, and the instructions at which the exit of a `with` block is traced."""
     path = Path(code.co_filename)
     entered: set[int] = set()
     ways_out: set[int] = set()
@@ -107,7 +107,7 @@ class State:
         self._watched = buffer._core.ring.kernel.watched
 
     def attribute(self, owner: object, name: str) -> Any:
-        """What an attribute was."""
+        """Return the recorded value of an attribute."""
         return next(attributes[name] for found, attributes in self._attributes if found is owner)
 
     def restore(self) -> None:
@@ -120,7 +120,7 @@ class State:
         self._buffer._core.ring.kernel.watched = self._watched
 
     def holds(self) -> bool:
-        """Whether the buffer is in this state, to the last byte."""
+        """Return True if the buffer is in this state, to the last byte."""
         return (
             self._buffer.rng.bit_generator.state == self.generator
             and all(array.tobytes() == copy.tobytes() for array, copy in self._arrays)
@@ -143,7 +143,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _owners(buffer: relive.ReplayBuffer) -> Iterator[Any]:
-    """The buffer and every object of relive's own that it holds, however deep."""
+    """Yield the buffer and every object of relive's own that it holds, however deep."""
     found: dict[int, Any] = {}
     waiting: list[Any] = [buffer]
     while waiting:

@@ -39,13 +39,13 @@ KEEP = {"max_trajectories": 7, "cache_size": 3, "queue_bytes": 20_000, "compress
 
 @lru_cache(maxsize=4096)
 def given(serial: int) -> dict[str, Any]:
-    """The trajectory of a serial number: some bytes, or some hundred thousand."""
+    """Make the trajectory of a serial number: some bytes, or some hundred thousand."""
     length = 30 if serial % 11 == 0 else 1 + serial % 4
     return simple(serial, length=length, cells=400) | {"image": np.full((length, 2, 1024), serial % 251, np.uint8)}
 
 
 class Pipe:
-    """Where a victim says what it is about to do (lower case) and what it has done (upper case)."""
+    """A pipe by which a victim announces an act (lower case), and reports it as done (upper case)."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -91,7 +91,7 @@ def add(folder: Path, options: dict[str, Any], serial: int, pipe: Pipe, seed: in
 
 
 class Saves:
-    """What a directory of saves may and must hold: so many rounds of a buffer's life, and the save before."""
+    """The contents that a directory of saves may and must have: rounds of a buffer's life, and the save before."""
 
     def __init__(self, folder: Path, keep: int, rash: bool) -> None:
         self.folder, self.keep, self.rash = folder / "saves", keep, rash
@@ -140,7 +140,7 @@ class Saves:
 
 
 class Oracle:
-    """What one directory of trajectories may and must hold."""
+    """The contents that one directory of trajectories may and must have."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         self.folder, self.options = folder, options
@@ -233,7 +233,7 @@ class Oracle:
 
 
 def kill_one(oracle: Oracle | Saves, rng: np.random.Generator, count: int) -> None:
-    """One life: at every other time it ends at a call to the system, else after some milliseconds."""
+    """Live one life: at every other time it ends at a call to the system, else after some milliseconds."""
     reading, writing = os.pipe()
     fatal = None
     if count % 2:
@@ -262,7 +262,7 @@ def kill_one(oracle: Oracle | Saves, rng: np.random.Generator, count: int) -> No
 
 
 def killed(folder: Path, count: int, seed: int, what: str = "rollouts") -> Counter[str]:
-    """Counts of so many kills; fails if anything is lost or torn.
+    """Count the results of a number of kills; fail if anything is lost or torn.
 
     Of `rollouts`, of `saves`, or of `rash saves`, which are acknowledged before they are there.
     """

@@ -20,12 +20,12 @@ SCHEMA = relive.Schema(obs=relive.Field((2,)), action=relive.Field((), "int64"))
 
 
 def build() -> relive.ReplayBuffer:
-    """A buffer that has lived no round yet."""
+    """Make a buffer that has lived no round yet."""
     return relive.ReplayBuffer(SCHEMA, ROWS, seed=5)
 
 
 def live(buffer: relive.ReplayBuffer, serial: int) -> None:
-    """One round: steps that go on where those of the last one ended, and a draw."""
+    """Live one round: steps that continue those of the last one, and a draw."""
     rows = np.random.default_rng(serial).random((STEPS + 1, 2), np.float32)
     rows[[0, -1]] = 7
     ends, serials = np.zeros(STEPS, bool), np.full(STEPS, serial)
@@ -35,7 +35,7 @@ def live(buffer: relive.ReplayBuffer, serial: int) -> None:
 
 
 def digest(buffer: relive.ReplayBuffer) -> str:
-    """Of every array and of the generator, but for what the open row has from a lap before beside its observation."""
+    """Hash every array and the generator, except for fields of the open row that an earlier lap left."""
     now = copied(buffer._core)
     found = hashlib.sha256(repr((now.facts.rng.bit_generator.state, now.facts.counts)).encode())
     for name, array in sorted(now.arrays.items()):
@@ -48,7 +48,7 @@ def digest(buffer: relive.ReplayBuffer) -> str:
 
 @cache
 def known() -> dict[str, int]:
-    """How many rounds have been lived, by digest."""
+    """Return the number of rounds lived, by digest."""
     found, buffer = {}, build()
     for serial in range(MOST):
         found[digest(buffer)] = serial
@@ -57,12 +57,12 @@ def known() -> dict[str, int]:
 
 
 def rounds_of(buffer: relive.ReplayBuffer) -> int:
-    """How many rounds a buffer has lived; every bit of it is compared."""
+    """Count the rounds that a buffer has lived; every bit of it is compared."""
     return known()[digest(buffer)]
 
 
 def bytes_of(path: Path, number: int) -> tuple[bytes | None, ...]:
-    """What a save's files hold, its manifest first; None where one is missing."""
+    """Return the contents of a save's files, its manifest first; None for a missing one."""
     folder = relive._disk.files.Folder(path)
     try:
         names = [_manifest.manifest_name(number), *(name for name, _ in _manifest.read(folder, number).files)]

@@ -48,12 +48,12 @@ class Archive:
         self._kept: set[int] = set()
 
     def new(self) -> int:
-        """The number of a file that is made now."""
+        """Make a new file; return its number."""
         self.files.append(bytearray())
         return len(self.files) - 1
 
     def snapshot(self, path: str) -> int:
-        """The number of what an index and its journal hold now."""
+        """Record the present contents of an index and its journal; return their number."""
         parts = [Path(path + end) for end in ("", "-wal")]
         first, second = (part.read_bytes() if part.exists() else b"" for part in parts)
         self.indexes.append((first, second))
@@ -82,7 +82,7 @@ class Archive:
         return kept
 
     def unharmed(self) -> bool:
-        """Whether nobody has written into a file that had its name already."""
+        """Return True if no file was written to after it had its name."""
         return all((self.folder / str(number)).read_bytes() == self.files[number] for number in self._kept)
 
 
@@ -103,7 +103,7 @@ class Directory:
         self.disk, self.pending = dict(self.live), []
 
     def outcomes(self, limit: int, rng: random.Random) -> list[dict[str, int]]:
-        """The names that may be on the disk: all possibilities, or about `limit` of them."""
+        """List the names that may be on the disk: all possibilities, or about `limit` of them."""
         chosen: list[tuple[list[Change], frozenset[str]]] = [([], frozenset())]
         for change in self.pending:
             taken = [([*some, change], barred) for some, barred in chosen if barred.isdisjoint(change)]
@@ -159,7 +159,7 @@ class World:
             self.wanted[about] = more[0]
 
     def states(self, name: str, limit: int, rng: random.Random) -> Iterator[State]:
-        """What the disk may show of a directory if the power is lost now."""
+        """Yield the states of a directory that the disk may show if the power is lost now."""
         if name not in self.directories or not self._is_named(name):
             yield State(frozenset(), None)
         if name not in self.directories:
@@ -175,7 +175,7 @@ class World:
                 yield State(frozenset(files), cell[0])
 
     def living(self, name: str) -> State:
-        """What a process sees that opens the directory after the last one was killed, the power staying on.
+        """Return the state for a process that opens the directory after a kill, without a loss of power.
 
         It sees the transaction that was in flight, too, which then need not be on the disk.
         """
@@ -193,7 +193,7 @@ class World:
         return Shape(length, length, length)
 
     def _shapes(self, file: int, rng: random.Random) -> list[Shape]:
-        """All that a file may show: itself; if it was written to since it was synced, less or other bytes, too."""
+        """List all shapes of a file: itself; if it was written to since it was synced, less or other bytes, too."""
         kept, length = self.synced.get(file, 0), self.written.get(file, 0)
         if kept == length:
             return [Shape(length, length, length)]

@@ -52,23 +52,23 @@ class Recorder:
         return call
 
     def note(self, *event: Any) -> None:
-        """Something has happened."""
+        """Note an event."""
         with self.lock:
             self.world.apply(event)
             self.events.append(event)
 
     def name_of(self, path: str) -> str:
-        """What a directory is called in events."""
+        """Return a directory's name in events."""
         return os.path.relpath(path, self.root)
 
     def create(self, directory: str, *names: str) -> int:
-        """A new file."""
+        """Create a file."""
         file = self.archive.new()
         self.note("names", directory, dict.fromkeys(names, file))
         return file
 
     def put(self, file: int, at: int, data: bytes) -> None:
-        """A file gets these bytes from `at` on, and longer if they reach beyond its end."""
+        """Write bytes to a file from `at` on; it grows if they reach beyond its end."""
         written, before = self.archive.files[file], self.world.written.get(file, 0)
         written += bytes(max(at - len(written), 0))
         written[at : at + len(data)] = data
@@ -128,7 +128,7 @@ class Recorder:
 
 
 class Indexes:
-    """What `Catalog` does, as events: of an index in use as transactions, of a new one of a checkpoint's as a file."""
+    """The work of `Catalog` as events: transactions of an index in use, a file for a checkpoint's new one."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._new = recorder, {}
@@ -136,7 +136,7 @@ class Indexes:
 
     @contextlib.contextmanager
     def changed(self, path: str, *, empty: bool = False) -> Iterator[None]:
-        """A transaction: whatever happens inside is there afterwards, and meanwhile it is or is not."""
+        """Record a transaction: its changes are durable afterwards, and may or may not be meanwhile."""
         recorder, cell = self._recorder, [None]
         directory = recorder.name_of(os.path.dirname(path))
         recorder.note("begin", directory, cell)

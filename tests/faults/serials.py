@@ -11,7 +11,7 @@ from relive.trajectories import TrajectoryReplayBuffer
 
 
 def serials(buffer: TrajectoryReplayBuffer) -> list[int]:
-    """Which trajectories are there; every row that is drawn is compared bit by bit."""
+    """List the trajectories of a buffer; every row that is drawn is compared bit by bit."""
     found: set[int] = set()
     for _ in range(8):
         batch = dict(leaves(buffer.sample(2 * len(buffer) + 4)))

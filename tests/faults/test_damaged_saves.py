@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 @pytest.fixture
 def saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two saves, of 2 and of 3 rounds; the second one has two files of steps. Checksums are of 256 bytes each."""
+    """Make two saves, of 2 and of 3 rounds; the second has two files of steps. Checksums are of 256 bytes each."""
     monkeypatch.setattr(tensors, "CHUNK", 256)
     monkeypatch.setattr(tensors, "_STAGE", 1024)
     buffer = build()
@@ -37,7 +37,7 @@ HEADER = 1200  # bytes at the beginning of a file, of which more bits are flippe
 
 
 def look(folder: Path, changed: str) -> str:
-    """What loading gives while one file is damaged: an error about it, or the newest save."""
+    """Load while one file is damaged; return the error about it, or check for the newest save."""
     try:
         loaded = relive.load(folder)
     except CorruptionError as error:
@@ -111,7 +111,7 @@ def test_meta_a_load_that_compares_nothing_is_found(saved: Path, monkeypatch: py
 
 
 def test_who_goes_on_after_damage(saved: Path) -> None:
-    """The damaged save is not built upon, is kept as long as others are, and goes in its turn."""
+    """Check that the damaged save is not built upon, is kept as long as others are, and then removed."""
     buffer = relive.load(saved)
     state = saved / "state-0000000002.safetensors"
     shutil.copy(saved / "state-0000000001.safetensors", state)

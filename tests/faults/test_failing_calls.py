@@ -42,7 +42,7 @@ class Life:
         self.asked = self.acknowledged = 0
 
     def insist(self, job: Callable[[], Any]) -> Any:
-        """The result of a call that may be refused some times; then the fault is over."""
+        """Repeat a call that may be refused some times, after which the fault is over; return its result."""
         for attempt in range(self.patience + 20):
             if attempt == self.patience:
                 self.system.decide = lambda name, number: None
@@ -90,7 +90,7 @@ class Life:
         self.check()
 
     def check(self) -> None:
-        """Without faults: what is there, and what the checkpoint holds."""
+        """Check, without faults, the directory and the checkpoint."""
         self.system.decide = lambda name, number: None
         with self.open() as again:
             assert serials(again) == self.expected()
@@ -103,7 +103,7 @@ class Life:
 
 
 def test_the_order_of_calls_is_that_of_durability(folder):
-    """A file is written and synced under another name, then renamed, then its directory is synced; then it counts."""
+    """Check that a file is written and synced under another name, renamed, and its directory synced; then it counts."""
     with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
         buffer.add_trajectories([simple(k, length=2) for k in range(4)])
         buffer.sync()
@@ -121,7 +121,7 @@ def test_the_order_of_calls_is_that_of_durability(folder):
 
 
 def steps_of(system: System) -> list[str]:
-    """Calls that change something, in words."""
+    """List calls that change something, in words."""
     words = {"write": "write", "rename": "rename", "link": "link"}
     return [
         f"sync a {'directory' if args[1] else 'file'}" if name == "fsync" else words[name]
@@ -133,7 +133,7 @@ def steps_of(system: System) -> list[str]:
 @pytest.mark.parametrize(("kind", "first"), some(KINDS, 1))
 @pytest.mark.parametrize("patience", [1, 3], ids=["once", "for some time"])
 def test_every_call_fails(kind, first, patience, folder, record_property):
-    """Once, each kind behind each other one, or from the k-th call on until three calls of the caller's are refused."""
+    """Fail once, each kind after each other one, or from the k-th call on until three of the caller's are refused."""
     names = counted(lambda system: Life(folder / "whole", system, patience).live())
     behind = [
         before if name in CHANGES and patience == 1 else "" for before, name in zip(["", *names], names, strict=False)
@@ -170,7 +170,7 @@ def test_every_call_fails(kind, first, patience, folder, record_property):
 
 @pytest.mark.parametrize("cache", [0, 9])
 def test_reads_fail(cache, folder):
-    """Of single rows and of whole files: the error names the place, and the next draw is right."""
+    """Fail reads of single rows and of whole files: the error names the file, and the next draw is right."""
     with TrajectoryReplayBuffer(folder, seed=0) as buffer:
         buffer.add_trajectories([simple(k, length=2) for k in range(3)])
     with watched() as system, TrajectoryReplayBuffer(folder, seed=0, cache_size=cache) as buffer:
@@ -198,7 +198,7 @@ def test_short_writes_are_continued(size, folder):
 
 
 def test_a_disk_that_takes_nothing(folder):
-    """A write of no bytes is a full disk, not a reason to try for ever."""
+    """Check that a write of no bytes is a full disk, not a reason to try for ever."""
     with watched() as system:
         life = Life(folder, system, 2)
         system.decide = lambda name, number: [0] if name == "write" else None
@@ -208,7 +208,7 @@ def test_a_disk_that_takes_nothing(folder):
 
 @pytest.mark.parametrize("mode", ["memory", "disk"])
 def test_an_interrupted_save_leaves_the_checkpoint_that_was_there(mode, folder, record_property):
-    """At a call of the second save, of each kind: the first checkpoint or the second one is loaded, whole."""
+    """Interrupt the second save at calls of each kind: the first checkpoint or the second is loaded, whole."""
     seen = set()
 
     def interrupted(k, system):
@@ -250,7 +250,7 @@ def test_an_interrupted_save_leaves_the_checkpoint_that_was_there(mode, folder, 
 
 
 def test_an_error_is_told_before_anything_is_added(folder):
-    """The call that hears of it has added nothing; what was added before is written when that can be done."""
+    """Check that the call that raises has added nothing; earlier additions are written once that is possible."""
     with watched() as system, TrajectoryReplayBuffer(folder) as buffer:
         system.decide = lambda name, number: errno.ENOSPC if name == "write" else None
         buffer.add_trajectories([simple(0)])
@@ -306,7 +306,7 @@ class FailingDatabase:
 
 
 def test_statements_of_the_index_fail(folder, record_property):
-    """Of each kind, also the COMMIT, after which the transaction must not stay open."""
+    """Fail statements of each kind, also the COMMIT, after which the transaction must not stay open."""
 
     def lived(k: int) -> tuple[list[str], int]:
         with TrajectoryReplayBuffer(folder / str(k), max_trajectories=3, seed=0, enable_cache=False) as buffer:
@@ -350,7 +350,7 @@ def files_of_at_most(nbytes: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("limit", [0, 100, 3000, 20_000, 40_000])
 def test_files_that_may_not_grow(limit, folder):
-    """The system's own limit, which cuts writes short first and refuses them then; it holds for the index, too."""
+    """Set the system's own limit, which cuts writes short first, then refuses them; it holds for the index, too."""
     with TrajectoryReplayBuffer(folder, seed=0, enable_cache=False) as buffer:
         buffer.add_trajectories([simple(k, length=2) for k in range(3)])
         buffer.sync()
@@ -371,7 +371,7 @@ def test_files_that_may_not_grow(limit, folder):
 
 
 def test_an_index_that_is_full(folder):
-    """SQLite's own word for a full disk."""
+    """Check SQLite's own error of a full disk."""
     with TrajectoryReplayBuffer(folder, seed=0, sample_window_size=20) as buffer:
         db = buffer._writer.catalog._db
         pages = db.execute("PRAGMA page_count").fetchone()[0]

@@ -27,7 +27,7 @@ FORMATS = ["pt", "safetensors"]
 
 @pytest.fixture(params=FORMATS)
 def checkpoint(request: pytest.FixtureRequest, folder: Path) -> Path:
-    """Has the ids 0 to 2, as have some of the old ones."""
+    """Make a checkpoint with the ids 0 to 2, which some of the old ones have, too."""
     with TrajectoryReplayBuffer(trajectory_format=request.param) as buffer:
         buffer.add_trajectories([simple(serial, length=2) for serial in NEW])
         buffer.save_checkpoint(folder / "saved")
@@ -42,7 +42,7 @@ def lived(path: Path) -> TrajectoryReplayBuffer:
 
 
 def reopened(path: Path) -> list[int]:
-    """What is there, after which nothing is left of what was not finished."""
+    """Open the directory again; return its serials, and check that nothing unfinished is left."""
     with TrajectoryReplayBuffer(path, seed=0, sample_window_size=0) as buffer:
         found = serials(buffer)
         assert len(buffer) == len(found)
@@ -60,7 +60,7 @@ def reopened(path: Path) -> list[int]:
 def test_every_call_of_a_load_fails(
     patience: int, kind: str, first: int, checkpoint: Path, folder: Path, record_property: Any
 ) -> None:
-    """The buffer goes on with what it had, or asks to be loaded again; so does who opens the directory next."""
+    """Check that the buffer keeps its trajectories, or asks for another load; so does the next one there."""
     seen: set[tuple[Any, ...]] = set()
     names = counted(lambda system: loaded_once(folder / "whole", checkpoint, system))
     moments = some_of_each(range(1, len(names) + 1, patience), lambda k: names[k - 1], 3)
@@ -107,7 +107,7 @@ def loaded_once(path: Path, checkpoint: Path, system: System) -> None:
 
 
 def told(buffer: TrajectoryReplayBuffer) -> Any:
-    """What a buffer says after a load that failed, and after the fault is over."""
+    """Return a buffer's serials after a load that failed, and after the fault is over."""
     try:
         return serials(buffer)
     except StorageError:
@@ -118,7 +118,6 @@ def told(buffer: TrajectoryReplayBuffer) -> Any:
 
 
 def test_a_load_is_killed_at_calls_that_change_something(checkpoint: Path, folder: Path, record_property: Any) -> None:
-    """In the long mode, at every call."""
     seen = []
     names = counted(lambda system: loaded_once(folder / "whole", checkpoint, system))
     moments = [k for k, name in enumerate(names, 1) if LONG or name in ("write", "fsync", "rename", "unlink", "link")]
@@ -152,7 +151,7 @@ def killed_at(k: int, path: Path, checkpoint: Path) -> None:
 
 
 def test_a_finished_file_that_cannot_be_read_is_not_given_up(folder: Path) -> None:
-    """It had been flushed; if its name went to the next trajectory, it would be lost."""
+    """Check that a flushed file's name does not go to the next trajectory, by which it would be lost."""
     with lived(folder / "whole") as buffer:
         (folder / "own").mkdir()
         for name in os.listdir(folder / "whole"):

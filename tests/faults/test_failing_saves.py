@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 def test_every_call_of_a_save_fails(
     for_good: bool, keep: int, kind: str, first: int, folder: Path, record_property: Any
 ) -> None:
-    """The save before it stays, or this one is there; the buffer goes on, and saves when the fault is over."""
+    """Check for the save before or this one; the buffer continues, and saves when the fault is over."""
     found = set()
 
     def whole(system: System) -> None:
@@ -111,7 +111,7 @@ def test_every_call_of_a_load_fails(code: int, folder: Path, record_property: An
 
 
 def test_an_error_in_the_background_is_told(folder: Path) -> None:
-    """By `wait` each time, or by the next save; which then is not made, and the one after it is."""
+    """Check that `wait` tells it each time, or the next save, which then fails; the one after it is made."""
     buffer = build()
     live(buffer, 0)
     with watched(BACK_ENDS[-1]) as system:
@@ -168,7 +168,7 @@ def test_directories_of_others_are_refused(folder: Path) -> None:
 
 
 def test_one_save_at_a_time(folder: Path) -> None:
-    """A second process, and a killed one's lock."""
+    """Check with a second process, and with a killed one's lock."""
     buffer = build()
     buffer.save(folder)
     reading, writing = os.pipe()
@@ -189,7 +189,7 @@ def test_one_save_at_a_time(folder: Path) -> None:
 
 
 def test_a_save_that_is_replaced_while_it_is_opened(folder: Path) -> None:
-    """Who loads meanwhile gets the next one."""
+    """Check that a load meanwhile gets the next one."""
     buffer = build()
     live(buffer, 0)
     buffer.save(folder)
@@ -225,7 +225,7 @@ def test_names_that_files_use_themselves_are_refused() -> None:
 
 
 def test_files_that_a_network_file_system_keeps_are_left_alone(folder: Path) -> None:
-    """NFS renames a file that is deleted while somebody has it open."""
+    """Check with NFS's names for files that are deleted while open."""
     buffer = build()
     for path in (folder / "saves", folder / "rollouts"):
         path.mkdir()

@@ -60,7 +60,7 @@ def at_work(*works: Callable[[], object]) -> Iterator[None]:
 
 
 def in_a_child(work: Callable[[], object]) -> str:
-    """What comes of `work` in a child that is forked now: "done", "refused", or how it ended otherwise."""
+    """Fork a child that does `work`; return "done", "refused", or its other end."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of newer Pythons: there are threads
         child = os.fork()
@@ -151,7 +151,7 @@ def test_a_child_works_or_refuses(storage: str, folder: Path) -> None:
     ],
 )
 def test_a_fork_waits_for_an_import(module: str, call: Callable[..., object], folder: Path) -> None:
-    """A child would wait for ever for a module that a thread of its parent was importing."""
+    """Check that a child does not wait for a module that a thread of its parent was importing."""
     buffer, begun = made("ram"), threading.Event()
     buffer.save(folder / "first")
 
@@ -201,7 +201,7 @@ def test_a_child_of_a_process_that_draws(work: str, folder: Path) -> None:
 
 
 def test_a_child_that_is_forked_while_a_save_is_written_saves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The save stays the parent's: the child neither waits for it nor copies rows for it."""
+    """Check that the child neither waits for the parent's save nor copies rows for it."""
     from relive.checkpoints import _saving
 
     go_on, write = threading.Event(), _saving._written
@@ -265,7 +265,7 @@ def test_a_signal_handler_forks_in_the_middle_of_a_call() -> None:
 
 
 def test_calls_of_a_child_cost_what_they_cost() -> None:
-    """Threads of the parent that waited for the lock are not waited for."""
+    """Check that it does not wait for threads of the parent that waited for the lock."""
     buffer = made("ram")
 
     def child() -> None:

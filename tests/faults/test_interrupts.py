@@ -81,7 +81,7 @@ def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernel
 
 @pytest.mark.parametrize("how", ["loaded", "shared"])
 def test_calls_of_other_buffers_are_interrupted(how: str, tmp_path: Path, record_property: Any) -> None:
-    """Of one that was loaded, and of one in shared memory."""
+    """Interrupt calls of a loaded buffer, and of one in shared memory."""
     if how == "shared" and not _kernels.is_native():
         pytest.skip("the NumPy kernels cannot share")
     buffer, streams = lived(SAMPLERS["prioritized"], 23, RecordedShared() if how == "shared" else None)
@@ -204,7 +204,7 @@ def handled(number: int, handler: Any) -> Iterator[None]:
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_real_signals(sampler: str, record_property: Any) -> None:
-    """Whoever repeats what was interrupted has the buffer of one who was never disturbed."""
+    """Check that repeating interrupted calls gives the buffer of an undisturbed life."""
     item, size = relive.Transitions(n_step=2, gamma=0.5), {"capacity": 48, "num_envs": 3}
     buffer, twin = (
         relive.ReplayBuffer(SCHEMAS["frames"], **size, item=item, sampler=SAMPLERS[sampler], seed=seed)
@@ -233,7 +233,7 @@ def test_real_signals(sampler: str, record_property: Any) -> None:
 
 
 def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: OracleBuffer) -> None:
-    """Both hold what the oracle holds, with the same priorities; a draw gives the same items and weights."""
+    """Check that both equal the oracle, with the same priorities, and draw the same items and weights."""
     for name in oracle.priority:  # the oracle is told of no updates
         oracle.priority[name] = 1.0
     assert_same_buffer(buffer, oracle)
@@ -249,7 +249,7 @@ def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: Oracle
 
 @pytest.mark.parametrize(("sampler", "name"), [("uniform", "cut"), ("prioritized", "update_priorities")])
 def test_meta_half_a_change_is_found(sampler: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the journal's undoing, some line of an interrupted call leaves neither buffer."""
+    """Check that without the journal's undoing some line of an interrupted call leaves neither buffer."""
     monkeypatch.setattr("relive._base.journal.Journal.__exit__", lambda *_: None)
     with _kernels.use("numpy"):
         buffer, streams = lived(SAMPLERS[sampler], 11)

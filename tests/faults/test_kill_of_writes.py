@@ -42,7 +42,7 @@ def values(numbers: np.ndarray, call: int) -> dict[str, np.ndarray]:
 
 
 def chosen(call: int, added: int) -> np.ndarray:
-    """Numbers of the steps that a call writes to."""
+    """Choose the numbers of the steps that a call writes to."""
     rng = np.random.default_rng(call)
     return added - 1 - rng.integers(NEWEST, size=rng.integers(1, NEWEST))
 
@@ -52,7 +52,7 @@ def adds(call: int) -> bool:
 
 
 class Life:
-    """What the steps of a buffer have: the victim writes it, and tables follow, call by call."""
+    """The values of a buffer's steps: the victim writes them, and tables follow, call by call."""
 
     def __init__(self, folder: Path, storage: Any) -> None:
         self.folder, self.added, self.call = folder, ROWS, 0
@@ -93,7 +93,7 @@ class Life:
         self.call = last
 
     def check(self, buffer: relive.ReplayBuffer, begun: int) -> None:
-        """All is as the tables have it, but for the call that had begun, of which each number may be there or not."""
+        """Check all values against the tables; numbers of the call that had begun may be written or not."""
         there = buffer.column("ids")[0] >= 0
         numbers = buffer.column("number")[0][there]
         found = {name: buffer.column(name)[0][there] for name in self.tables}
@@ -128,7 +128,7 @@ KILLS = [4, pytest.param(100, marks=pytest.mark.slow)]
 @pytest.mark.skipif(not kernels.is_native(), reason="lanes are published by native kernels")
 @pytest.mark.parametrize("kills", KILLS)
 def test_kills_in_mid_write(kills: int, folder: Path, record_property: Any) -> None:
-    """Of a mapped buffer, which is opened again: calls that ended are there whole."""
+    """Kill writers of a mapped buffer, which is opened again: calls that ended are whole."""
     rng, path = np.random.default_rng(0), folder / "ring"
     life = Life(folder, relive.Mapped(path))
     for _ in range(kills):
@@ -147,7 +147,7 @@ def test_kills_in_mid_write(kills: int, folder: Path, record_property: Any) -> N
 
 @pytest.mark.parametrize("kills", KILLS)
 def test_kills_between_a_write_and_a_save(kills: int, folder: Path, record_property: Any) -> None:
-    """What is loaded is of one moment between two calls: at least that of the last save that came to its end."""
+    """Check that a load is of one moment between two calls, not before the last complete save."""
     rng, saves = np.random.default_rng(0), folder / "saves"
     life = Life(folder, None)
 

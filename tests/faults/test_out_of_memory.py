@@ -35,7 +35,7 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("sampler", "every"), CASES)
 def test_a_failing_allocation_changes_nothing(sampler: str, every: int, preloaded: Path, record_property: Any) -> None:
-    """Every call, a save, and a load, in a process of their own."""
+    """Run every call, a save, and a load, in a process of their own."""
     path = os.pathsep.join([*filter(None, sys.path), str(HERE), str(HERE.parent)])
     environment = {**os.environ, "LD_PRELOAD": str(preloaded), "PYTHONMALLOC": "malloc", "PYTHONPATH": path}
     command = [sys.executable, "-X", "faulthandler", str(HERE / "allocations.py"), sampler, str(every)]

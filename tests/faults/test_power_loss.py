@@ -46,7 +46,7 @@ IN_MEMORY = "add 2, save first, add 3, save second, add 4, save second, load fir
 
 
 class Wanted(NamedTuple):
-    """What is to be found: all of `least`, and nothing but `most`."""
+    """The wanted contents: all of `least`, and nothing but `most`."""
 
     least: Found
     most: Found
@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
 
 @cache
 def given(serial: int) -> dict[str, Any]:
-    """The trajectory of a serial number."""
+    """Make the trajectory of a serial number."""
     length = 1 + serial % 5 * 7
     return simple(serial, length=length) | {"image": np.full((length, 2, 1024), serial % 251, np.uint8)}
 
@@ -104,7 +104,7 @@ class Life:
             store.discard = lambda ids: (self._removed(ids), discard(ids))
 
     def _begin(self, found: Found) -> None:
-        """All of it is durable."""
+        """Begin with durable contents."""
         self.kept = sorted(found)
         self.serial_of, self.least, self.most = dict(found), set(found), set(found)
         self._tell()
@@ -157,7 +157,7 @@ class Life:
         self._begin(new)
 
     def run(self, script: str) -> None:
-        """Live, and close."""
+        """Live by a script, then close."""
         for step in script.split(", "):
             what, about = step.split()
             getattr(self, what)(int(about) if about.isdigit() else about)
@@ -170,7 +170,7 @@ class Lives(Explorer):
     again = itertools.count()
 
     def record(self, script: str, own: str | None = OWN) -> list[Event]:
-        """The events of a life."""
+        """Record the events of a life."""
         with recorded(recorder := Recorder(self._place(), self.archive)):
             Life(recorder, 0, own).run(script)
         return recorder.events
@@ -199,7 +199,7 @@ class Lives(Explorer):
         shutil.rmtree(root)
 
     def _opened(self, path: Path) -> Found:
-        """What a buffer finds in its directory; after which it sometimes adds, and finds that, too."""
+        """Open a buffer in its directory; return its contents, and sometimes add to them."""
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             begin = time.process_time()  # others may keep the cores, and a virtual machine may stand still
@@ -223,7 +223,7 @@ class Lives(Explorer):
         return found
 
     def _loaded(self, path: Path) -> Found:
-        """What is loaded from a checkpoint; then it is sometimes saved there again, and one more with it."""
+        """Load a checkpoint; return its contents, and sometimes save it there again, with one more."""
         if not (path / NAME).exists():
             with TrajectoryReplayBuffer(path, seed=0) as buffer:
                 assert not contents(buffer), "what an interrupted save left is taken for trajectories"
@@ -244,13 +244,13 @@ class Lives(Explorer):
 
 
 def moments(events: Sequence[Event]) -> list[int]:
-    """Behind each change of names, and within each transaction: where a kill leaves most to be put in order."""
+    """List the moments after each change of names, and within each transaction: a kill there leaves most to repair."""
     first = next(k for k, event in enumerate(events) if event[:2] == ("want", OWN))
     return [k for k, event in enumerate(events, 1) if k > first and event[0] in ("names", "begin")]
 
 
 def script(rng: random.Random) -> str:
-    """A long life; after each load, whose ids are used again, it saves somewhere else."""
+    """Write a long life; after each load, whose ids are used again, it saves somewhere else."""
     steps = []
     for phase in range(4):
         for _ in range(rng.randint(2, 4)):
@@ -270,7 +270,7 @@ def test_power_is_lost_once(folder: Path, record_property: Any) -> None:
 
 
 def test_power_is_lost_after_a_kill(folder: Path, record_property: Any) -> None:
-    """Who opens the directory sees what need not be on the disk yet, and must not build on it."""
+    """Check that an opened directory is not built on names that need not be on the disk yet."""
     explorer = Lives(folder, 4 if LONG else 2)
     events = explorer.record(SHORT)
     for moment in explorer.rng.sample(moments(events), 7 if LONG else 2):
@@ -283,7 +283,7 @@ def test_power_is_lost_after_a_kill(folder: Path, record_property: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_power_is_lost_in_long_lives(seed: int, folder: Path, record_property: Any) -> None:
-    """More than 50,000 states in all three."""
+    """Explore more than 50,000 states in all three."""
     explorer = Lives(folder, 40, seed)
     events = explorer.record(script(random.Random(seed)))
     explorer.explore(events)

@@ -49,7 +49,7 @@ class Saves(Explorer):
         self.loaded: dict[tuple[bytes | None, ...], int] = {}
 
     def record(self, keep: int, saves: int = 3, auto: bool = False) -> list[Event]:
-        """The events of its life; `auto`: its autosave saves it."""
+        """Record the events of its life; `auto`: its autosave saves it."""
         with recorded(recorder := Recorder(self._place(), self.archive)), contextlib.ExitStack() as ended:
             buffer, path, saving = build(), recorder.root / NAME, None
             for serial in range(saves):
@@ -65,7 +65,7 @@ class Saves(Explorer):
         return recorder.events
 
     def seen(self, name: str, path: Path) -> tuple[int, ...]:
-        """How many rounds each save is of; sometimes the buffer goes on, and is saved again."""
+        """Return the rounds of each save; sometimes the buffer continues, and is saved again."""
         found = self._rounds(path)
         if found and next(self.again) % 20 == 0:
             buffer = relive.load(path)
@@ -101,7 +101,7 @@ class Varied(Saves):
     few = 8 if LONG else 2
 
     def script(self, script: str) -> list[Event]:
-        """The events of its life."""
+        """Record the events of its life."""
         with recorded(recorder := Recorder(self._place(), self.archive)):
             self.go_on(recorder, script.split(", "), plain_saves.build(), 0)
         return recorder.events
@@ -136,7 +136,7 @@ class Varied(Saves):
         shutil.rmtree(root)
 
     def seen(self, name: str, path: Path) -> tuple[int, ...]:
-        """How many rounds each save is of."""
+        """Return the rounds of each save."""
         return self._rounds(path)
 
     def _lived(self, buffer: Any) -> int:
@@ -144,7 +144,7 @@ class Varied(Saves):
 
 
 def moments(events: Sequence[Event]) -> list[int]:
-    """Behind each change of names of the saves: where a kill leaves most to be put in order."""
+    """List the moments after each change of the saves' names: a kill there leaves most to repair."""
     return [k for k, event in enumerate(events, 1) if event[:2] == ("names", NAME)]
 
 
@@ -172,7 +172,7 @@ def test_power_is_lost_in_a_varied_life(folder: Path, record_property: Any) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_power_is_lost_in_many_ways(seed: int, folder: Path, record_property: Any) -> None:
-    """The same moments again and again, with other bytes of each file on the disk."""
+    """Explore the same moments again and again, with other bytes of each file on the disk."""
     explorer = Saves(folder, 100, seed)
     events = explorer.record(1 + seed % 2, 4, auto=seed >= 2)
     for _ in range(50):
@@ -184,7 +184,7 @@ def test_power_is_lost_in_many_ways(seed: int, folder: Path, record_property: An
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_power_is_lost_in_long_varied_lives(seed: int, folder: Path, record_property: Any) -> None:
-    """More than 100,000 states in all four."""
+    """Explore more than 100,000 states in all four."""
     explorer = Varied(folder, 100, seed)
     events = explorer.script(SCRIPT)
     explorer.explore(events)

@@ -36,7 +36,7 @@ def without_python(name: str) -> bool:
 
 
 def look(buffer: relive.ReplayBuffer) -> None:
-    """What a handler may do at any time."""
+    """Make the calls that a handler may make at any time."""
     stats = buffer.stats()
     assert 0 <= stats.size <= buffer.capacity
     assert buffer.can_sample(1) in (True, False)

@@ -24,7 +24,7 @@ KEEP, ROUNDS = 2, 4
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Saves of a buffer that has lived 2, 3 and 4 rounds; the last one uses files of the two before."""
+    """Make saves of a buffer that has lived 2, 3 and 4 rounds; the last one uses files of the two before."""
     path, buffer = tmp_path_factory.mktemp("saved"), build()
     for serial in range(ROUNDS):
         live(buffer, serial)
@@ -37,7 +37,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def flips(path: Path, step: int) -> Iterator[tuple[str, int]]:
-    """Bits of all files of saves, every `step`-th."""
+    """Yield bits of all files of saves, every `step`-th."""
     left = step // 2
     for name in sorted(os.listdir(path)):
         bits = 8 * (path / name).stat().st_size
@@ -54,7 +54,7 @@ def flip(file: Path, bit: int) -> None:
 
 
 def sound(path: Path) -> list[int]:
-    """The saves that can be loaded, the newest first."""
+    """List the saves that can be loaded, the newest first."""
     found = []
     for number in numbers(path):
         try:
@@ -66,7 +66,7 @@ def sound(path: Path) -> list[int]:
 
 
 def saved_upon(path: Path, damage: tuple[str, int | None], keep: int = KEEP) -> tuple[list[int], list[int]]:
-    """What of a directory was sound before and after a save that came after the damage; the new save is right."""
+    """Save after damage; return the sound saves before and after, and check the new one."""
     buffer = relive.load(path)
     name, bit = damage
     (path / name).unlink() if bit is None else flip(path / name, bit)
@@ -84,7 +84,7 @@ def saved_upon(path: Path, damage: tuple[str, int | None], keep: int = KEEP) -> 
     "step", [19_979, pytest.param(int(os.environ.get("RELIVE_BITS", 211)), marks=pytest.mark.slow)]
 )
 def test_any_bit_is_flipped_between_two_saves(step: int, saved: Path, folder: Path) -> None:
-    """The next save can be loaded, and `keep` counts sound saves only."""
+    """Check that the next save can be loaded, and that `keep` counts sound saves only."""
     seen = set()
     for number, damage in enumerate(flips(saved, step)):
         path = folder / str(number)
@@ -102,7 +102,7 @@ def test_any_bit_is_flipped_between_two_saves(step: int, saved: Path, folder: Pa
 def test_what_is_wrong_is_said_once(
     place: str, number: int, saved: Path, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Header, data and table of each file of steps."""
+    """Damage header, data and table of each file of steps."""
     path, name = folder / "saves", f"steps-{number:010d}.safetensors"
     shutil.copytree(saved, path)
     bits = 8 * (path / name).stat().st_size
@@ -119,7 +119,7 @@ def test_what_is_wrong_is_said_once(
 
 @pytest.mark.parametrize("rows", [1000, 6000, 8500])
 def test_less_than_a_megabyte_is_read_whole(rows: int, folder: Path) -> None:
-    """Wherever a byte is flipped in files that the next save would build upon, it is seen, and all is written anew."""
+    """Check that a flipped byte in any file to build upon is found, and all is written anew."""
     schema = relive.Schema(obs=relive.Field(25), action=relive.Field())
     buffer = relive.ReplayBuffer(schema, 20_000, seed=0)
 
@@ -157,7 +157,7 @@ def test_nothing_is_said_where_nothing_is_wrong(saved: Path, folder: Path, caplo
 
 
 def large() -> relive.ReplayBuffer:
-    """With a file of 70 chunks."""
+    """Make a buffer with a file of 70 chunks."""
     buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((250,)), action=relive.Field()), 8_000, seed=0)
     grow(buffer, 4_500)
     return buffer
@@ -171,7 +171,7 @@ def grow(buffer: relive.ReplayBuffer, steps: int) -> None:
 
 
 def test_a_bit_of_a_large_file(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """`verify=True` finds it at once; otherwise some save does, since each one reads other chunks."""
+    """Check that `verify=True` finds it at once; otherwise some save does, since each reads other chunks."""
     buffer = large()
     buffer.save(folder / "a")
     buffer.save(folder / "b")
@@ -194,7 +194,7 @@ def test_a_bit_of_a_large_file(folder: Path, caplog: pytest.LogCaptureFixture) -
 
 
 def test_verify_counts_sound_saves_only(folder: Path) -> None:
-    """Of the earlier ones that `keep` keeps, too: data that no new save builds upon are read as well."""
+    """Check the earlier ones that `keep` keeps, too: data that no new save builds upon are also read."""
     buffer = large()
     buffer.save(folder, keep=4)  # 1
     grow(buffer, 600)

@@ -37,7 +37,7 @@ class Reverb:
         return True
 
     def most_items(self) -> int:
-        """How many items can be drawn at once."""
+        """Count the items that can be drawn at once."""
         twin, items = replace(self), 0
         while twin.sample(1):
             items += 1
@@ -84,7 +84,7 @@ CALLS = st.lists(
 
 
 def steps(lanes: set[int], number: int, length: int) -> dict[str, object]:
-    """Steps that are cut off from those before; every third call ends its episodes, with a final observation."""
+    """Make steps that are cut off from those before; every third call ends its episodes, with a final observation."""
     shape = (len(lanes), length)
     frames = np.full((*shape, 2), number, np.int64)
     ends = np.zeros(shape, bool)
@@ -136,7 +136,7 @@ def test_a_limiter_lets_through_what_reverb_would(
 
 
 def state(buffer: relive.ReplayBuffer) -> list[object]:
-    """What a call that is refused leaves as it was."""
+    """Return the state that a refused call leaves unchanged."""
     ring = buffer._core.ring
     return [ring.counters.tobytes(), ring.marks.tobytes(), buffer._core.limit.report(), buffer.rng.bit_generator.state]
 

@@ -46,7 +46,7 @@ def fill(buffer: relive.ReplayBuffer) -> None:
 
 @pytest.fixture
 def threads() -> Iterator[Callable[[Callable[[], object]], threading.Thread]]:
-    """Starts threads, which have to have ended by themselves; what they raise is raised here."""
+    """Start threads, which have to end by themselves; raise their errors here."""
     started, failures = [], []
 
     def start(work: Callable[[], object]) -> threading.Thread:
@@ -286,7 +286,7 @@ def test_counts_that_no_limiter_has_are_refused(totals: np.ndarray) -> None:
 
 
 def refused(call: Callable[[], object]) -> str:
-    """The error of a call that waits, which has to come within a second after this is called."""
+    """Return the error of a call that waits, which has to come within a second."""
     raised: list[str] = []
 
     def work() -> None:
@@ -305,7 +305,7 @@ def refused(call: Callable[[], object]) -> str:
 @pytest.mark.parametrize("storage", [relive.Ram, relive.Shared])
 @pytest.mark.parametrize("waits", ["add", "extend", "sample", "prefetch", "writer"])
 def test_closing_ends_all_waits(waits: str, storage: type) -> None:
-    """With an error, as later calls have; what waited has changed nothing."""
+    """Check for an error, as later calls have; waiting calls have changed nothing."""
     if storage is relive.Shared and not kernels.is_native():
         pytest.skip("needs the extension")
     if waits == "writer" and storage is relive.Ram:
@@ -375,7 +375,7 @@ def test_a_writer_whose_buffer_is_gone_is_told_within_a_second(storage: str, how
 
 
 def test_the_limits_may_be_given_as_a_pair() -> None:
-    """As Reverb's `SampleToInsertRatio` takes them: `(min_diff, max_diff)`."""
+    """Check limits as Reverb's `SampleToInsertRatio` takes them: `(min_diff, max_diff)`."""
     pair, number = relive.RateLimiter(2, 10, error_buffer=(12, 28)), relive.RateLimiter(2, 10, error_buffer=8)
     assert (pair.least, pair.most) == (number.least, number.most) == (12, 28)
     wide = make(relive.RateLimiter(2, 10, error_buffer=(0, 100), timeout=0))
@@ -398,7 +398,7 @@ def test_a_pair_of_limits_is_saved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rate", "size", "limits"), [(1.0, 10, (20.0, 40.0)), (0.3, 7, (2.2, 9.0)), (4, 3, (13, 30))])
 def test_limits_above_the_start(rate: float, size: int, limits: tuple[float, float], tmp_path: Path) -> None:
-    """As in Reverb, they are refused; a save that has some loads as a limiter that lets the same calls pass."""
+    """Check that they are refused, as in Reverb; a save with some loads as an equivalent limiter."""
     words = rf"Expected a lower limit <= .*, {rate * size:g}, got .*: draws would wait for `min_size=(\d+)`"
     with pytest.raises(relive.errors.ArgumentError, match=words) as refused:
         relive.RateLimiter(rate, size, error_buffer=limits)

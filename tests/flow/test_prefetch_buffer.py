@@ -57,7 +57,6 @@ def _no_thread_is_left() -> object:
 
 @pytest.fixture
 def _impatient_interpreter() -> object:
-    """Switch threads as often as the interpreter can."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

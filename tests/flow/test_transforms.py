@@ -34,7 +34,7 @@ def shards() -> Any:
 
 
 def by_hand(source: Any, n: int, *rngs: np.random.Generator) -> relive.Batch:
-    """The next transformed batch, by the rule of docs/prefetch.md."""
+    """Return the next transformed batch, by the rule of docs/prefetch.md."""
     numbers = [copy.deepcopy(rng).integers(2**32, size=8, dtype=np.uint32) for rng in rngs]
     rng = np.random.default_rng(np.concatenate(numbers))
     return noisy(source.sample(n), rng)
@@ -76,7 +76,7 @@ def test_a_run_that_is_resumed_repeats_its_batches(tmp_path: Path, sampler: str)
 
 
 def test_generators_that_keep_half_a_word_differ_from_batch_to_batch() -> None:
-    """A word that is half used is part of the state: only the half that is left tells two draws apart."""
+    """Check that a half-used word is part of the state: its remaining half alone tells two draws apart."""
     transform = Transform(noisy, "here")
     rng, seeds = np.random.default_rng(0), []
     for _ in range(4):

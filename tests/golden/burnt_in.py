@@ -21,13 +21,13 @@ ITEM = relive.Sequences(3, burn_in=4, n_step=2, gamma=0.5, starts=2)
 
 
 def build(**choices: Any) -> relive.ReplayBuffer:
-    """The buffer, which keeps 20 steps a lane."""
+    """Make the buffer, which keeps 20 steps a lane."""
     choices = {"item": ITEM, "sampler": relive.Prioritized(), "boundaries": 0.25, "seed": 1, **choices}
     return relive.ReplayBuffer(SCHEMA, 20 * LANES, num_envs=LANES, **choices)
 
 
 def live(buffer: relive.ReplayBuffer, first: int, last: int) -> None:
-    """Lane k ends an episode at every (7 + 4 k)-th step; a draw at every fourth gives priorities `id % 5 + 0.5`."""
+    """End an episode of lane k at every (7 + 4 k)-th step; a draw at every fourth sets priorities `id % 5 + 0.5`."""
     lanes = np.arange(LANES)
 
     def seen(now: int, of: int) -> np.ndarray:

@@ -10,5 +10,5 @@ import storages
 
 @pytest.fixture(params=storages.NAMES)
 def storage(request: pytest.FixtureRequest) -> Any:
-    """A class of storages, to be made anew for each buffer."""
+    """Return a class of storages, to be made anew for each buffer."""
     return storages.MAKERS[request.param]

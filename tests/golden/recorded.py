@@ -14,12 +14,12 @@ DATA = Path(__file__).parent / "data"
 
 
 def cases(family: str) -> list[str]:
-    """Names of the recorded cases of a family."""
+    """List the names of the recorded cases of a family."""
     return sorted(path.stem for path in DATA.glob(f"{family}_*.npz"))
 
 
 def load(name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Parameters and arrays of a case."""
+    """Load parameters and arrays of a case."""
     with np.load(DATA / f"{name}.npz", allow_pickle=False) as file:
         arrays = {key: file[key] for key in file.files}
     return json.loads(str(arrays.pop("params"))), arrays
@@ -89,12 +89,12 @@ class Stream:
         return ids
 
     def id_at(self, slots: np.ndarray, lanes: np.ndarray) -> np.ndarray:
-        """Ids of the steps that stand at these ring slots now."""
+        """Return the ids of the steps in these ring slots now."""
         newest = (self.written - 1 - np.asarray(slots)) // self.rows * self.rows + np.asarray(slots)
         return newest * self.lanes + lanes
 
     def reads(self, key: int) -> bool:
-        """Whether the step with this id can be drawn."""
+        """Return True if the step with this id can be drawn."""
         try:
             self.buffer.read([int(key)])
         except relive.errors.StaleId:
@@ -103,7 +103,7 @@ class Stream:
 
 
 def stacked_frames(frame: np.ndarray, done: np.ndarray, k: int) -> np.ndarray:
-    """`[S, B, k, ...]` from one frame a step: an end blanks what lies before it, and so does the stream's start."""
+    """Stack one frame a step, `[S, B, k, ...]`: an end blanks earlier frames, and so does the stream's start."""
     stacks = np.zeros((*frame.shape[:2], k, *frame.shape[2:]), frame.dtype)
     for t in range(len(frame)):
         alive = np.ones(frame.shape[1], bool)
@@ -114,7 +114,7 @@ def stacked_frames(frame: np.ndarray, done: np.ndarray, k: int) -> np.ndarray:
 
 
 def documented_stream(params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The input stream of a case that does not store it, by the recipe that all cases share."""
+    """Make the input stream of a case that does not store it, by the recipe that all cases share."""
     rng = np.random.default_rng(params["seed"])
     shape = (sum(params["chunks"]), params["B"])
     arrays = {"in_observation": rng.standard_normal((*shape, 3)).astype(np.float32)}

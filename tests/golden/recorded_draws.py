@@ -77,7 +77,7 @@ def live(buffer: relive.ReplayBuffer, seed: int) -> list[relive.Batch]:
 
 
 def record() -> dict[str, np.ndarray]:
-    """Ids and weights of all draws of all lives, one pair of arrays a sampler."""
+    """Record ids and weights of all draws of all lives, one pair of arrays a sampler."""
     found = {}
     for name in SAMPLERS:
         batches = [batch for seed in range(LIVES) for batch in live(build(name, seed), seed)]

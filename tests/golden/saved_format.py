@@ -24,17 +24,17 @@ NAMES = ("action", "reward", "hidden", "discount", "mask", "ids", "weights")
 
 
 def sample(version: str) -> Path:
-    """The directory of saves of a format."""
+    """Return the directory of saves of a format."""
     return DATA / f"saved_{version}"
 
 
 def expected(version: str) -> Any:
-    """What its saves draw, by number."""
+    """Read the draws of its saves, by number."""
     return json.loads((DATA / f"saved_{version}_draws.json").read_text(encoding="utf-8"))
 
 
 def build(version: str) -> relive.ReplayBuffer:
-    """Several lanes, nested observations, stacks, a state that is kept at every other step, priorities."""
+    """Build several lanes, nested observations, stacks, a state kept at every other step, priorities."""
     frame = relive.Field(4, "uint8", stack=FRAMES, pad="first", compress=COMPRESS.get(version))
     schema = relive.Schema(
         obs={"frame": frame, "arm": {"joint": relive.Field(2)}},
@@ -53,7 +53,7 @@ def build(version: str) -> relive.ReplayBuffer:
 
 
 def live(buffer: relive.ReplayBuffer, first: int, last: int) -> None:
-    """Steps of all lanes; lane k ends an episode at every (5 + k)-th, and lane 1 is cut once."""
+    """Add steps to all lanes; lane k ends an episode at every (5 + k)-th, and lane 1 is cut once."""
     lanes = np.arange(LANES)
 
     def seen(now: int) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def live(buffer: relive.ReplayBuffer, first: int, last: int) -> None:
 
 
 def draws(buffer: relive.ReplayBuffer) -> list[dict[str, Any]]:
-    """Two batches as plain lists."""
+    """Draw two batches as plain lists."""
     found = []
     for _ in range(2):
         batch = buffer.sample(3)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 @pytest.fixture(params=["save", "mapped", "salvaged"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """What opens the file; further calls open it again."""
+    """Return a function that opens the file; further calls open it again."""
     if request.param != "mapped":
         path = tmp_path / "saves"
         shutil.copytree(DATA, path, ignore=shutil.ignore_patterns("*.gz"))
@@ -41,7 +41,7 @@ def drawable(buffer: relive.ReplayBuffer) -> np.ndarray:
 
 
 def assert_like(buffer: relive.ReplayBuffer, last: int) -> None:
-    """It has the items of a buffer that was given the same steps today."""
+    """Check for the items of a buffer that was given the same steps today."""
     alone = build()
     live(alone, 0, last)
     ids = drawable(alone)
@@ -62,7 +62,7 @@ def test_they_open(opened: Any, tmp_path: Path) -> None:
 
 
 def test_they_go_on(opened: Any) -> None:
-    """A mapped file cuts its streams when it is opened, as it always did."""
+    """Check that a mapped file cuts its streams when it is opened, as it always did."""
     with opened() as buffer:
         before = drawable(buffer)
         live(buffer, STEPS, STEPS + 1)

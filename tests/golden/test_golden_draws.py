@@ -22,7 +22,7 @@ if importlib.util.find_spec("relive._ring._native"):
 @pytest.mark.parametrize(("back_end", "storage"), some(KINDS, 2))
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_draws_are_those_recorded(name: str, back_end: str, storage: str) -> None:
-    """Ids to the last one; weights to 1e-6, as computed floats of the two back ends agree.
+    """Check ids exactly, and weights to 1e-6, as computed floats of the two back ends agree.
 
     NumPy's first lives only; those of other storages, too, unless in the long mode.
     """

@@ -44,7 +44,7 @@ def check(batch, want, params):
 
 
 def check_the_others(stream, legal):
-    """Slots outside the recorded set are refused, but for what is complete without the rows that the set asks for.
+    """Check that slots outside the recorded set are refused, unless they are complete without the rows it asks for.
 
     That are windows which an end completes before n steps have passed, and steps whose older frames or predecessor are
     gone and not needed: frames before an episode's start are padding, and `Transitions` reads no predecessor.

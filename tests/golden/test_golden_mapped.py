@@ -15,7 +15,7 @@ LANES, STEPS = 2, 40
 
 
 def step(t: int) -> dict[str, object]:
-    """The file has these, and for the ids of one draw the priority `id % 5 + 0.5`."""
+    """Make a step of the file, whose ids of one draw have the priority `id % 5 + 0.5`."""
     made = {"action": [t, -t], "reward": [t / 4, -t / 4]}
     made |= {"terminated": [t % 7 == 6, False], "truncated": [False, t % 9 == 8]}
     return {"obs": np.full((LANES, 2), t), "next_obs": np.full((LANES, 2), t + 1), **made}
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def newest(buffer: relive.ReplayBuffer, last: int) -> None:
-    """All that can be drawn is what was given, up to moment `last` of both lanes."""
+    """Check that all drawable steps are the given ones, up to moment `last` of both lanes."""
     batch = buffer.read(np.unique(buffer.sample(2000).ids))
     moments = batch.next_obs[:, 0] - 1
     np.testing.assert_array_equal(np.abs(batch.action), moments)
@@ -49,7 +49,7 @@ def test_it_draws_what_was_stored(file: Path) -> None:
 
 
 def test_draws_see_what_is_added(file: Path) -> None:
-    """There, too, where no count says which lanes were written to."""
+    """Check this even without a count of the written lanes."""
     with relive.open(file) as buffer:
         for t in range(STEPS, STEPS + 30):
             buffer.add(**step(t))

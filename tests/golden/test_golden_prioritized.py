@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 @pytest.mark.parametrize("name", cases("per"))
 def test_prioritized_nstep(name, storage):
-    """The recorded buffer leaves out a few anchors that can be drawn here; zero priority takes them out of the draw.
+    """Draw without a few anchors that the recorded buffer leaves out; priority zero excludes them here.
 
     It excludes the oldest slot (its predecessor may be gone), and waits for n steps even where the episode ends first.
     When such an anchor enters its valid set, it gets its recorded priority.
@@ -73,7 +73,7 @@ def check_draw(stream, arrays, k):
 
 @pytest.mark.parametrize("name", cases("labml"))
 def test_labml(name, storage):
-    """New items at the running raw maximum, independent draws, weights normalised over the buffer."""
+    """Give new items the running raw maximum, draw independently, normalise weights over the buffer."""
     params, arrays = load(name)
     capacity, alpha = params["capacity"], params["alpha"]
     buffer = relive.ReplayBuffer(
@@ -104,7 +104,7 @@ def test_labml(name, storage):
 @pytest.mark.parametrize("weights", ["batch", "buffer"])
 @pytest.mark.parametrize("name", cases("stratified"))
 def test_stratified(name, weights, storage):
-    """One draw in each equal slice, in the order of ids, for capacities that are no power of two."""
+    """Draw once in each equal slice, in the order of ids, for capacities that are no power of two."""
     params, arrays = load(name)
     capacity, size, alpha = params["capacity"], params["size"], params["alpha"]
     for k in range(params["rounds"]):

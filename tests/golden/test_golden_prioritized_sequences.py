@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 @pytest.mark.parametrize("name", cases("perseq"))
 def test_prioritized_sequences(name, storage):
-    """The recorded tree has a leaf per stored state; here an anchor is a step, and the others have no priority.
+    """Map the recorded leaf of each stored state to an anchor, which is a step here; the others have no priority.
 
     The recorded system is up to one leaf more cautious than its own rule, and waits for the predecessor of an
     episode's first step; such anchors are taken out of the draw by a priority of zero.
@@ -42,7 +42,7 @@ def interval(stream):
 
 
 def given_priorities(stream, k, length):
-    """The recorded input priorities, named by step.
+    """Return the recorded input priorities, named by step.
 
     They were recorded as values of leaves (not raised to alpha), so the raw priority is their root. The one that came
     with chunk k belongs to the leaf `input_priority_shift` before the cursor: the chunk's own steps get the one that
@@ -60,7 +60,7 @@ def given_priorities(stream, k, length):
 
 
 def leaves_here(stream):
-    """Id, leaf row, lane and value of every anchor that can be drawn."""
+    """List id, leaf row, lane and value of every anchor that can be drawn."""
     found = []
     for row in range(max(0, stream.written - stream.rows), stream.written):
         for lane in range(stream.lanes):
@@ -73,7 +73,7 @@ def leaves_here(stream):
 
 
 def set_leaves(stream, want, valid, parked):
-    """Every recorded leaf is an anchor here, with the same mass; leaves that only the recorded tree leaves out go.
+    """Give every recorded leaf's mass to its anchor, and take out leaves that only the recorded tree leaves out.
 
     `parked` holds what their priority was, for the time when the recorded tree lets them in.
     """

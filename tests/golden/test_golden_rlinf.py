@@ -44,7 +44,7 @@ class Case:
         return buffer
 
     def trajectory(self, number: int) -> dict[str, Any]:
-        """The fields of a trajectory as they were handed to RLinf."""
+        """Make the fields of a trajectory as they were given to RLinf."""
         steps, width, extra = self.told["shapes_T_B_extra"][number]
         rng = np.random.default_rng([self.told["seed"], number])
 
@@ -84,7 +84,7 @@ class Script:
 
 
 def everything(buffer: TrajectoryReplayBuffer) -> dict[str, np.ndarray]:
-    """All rows of a buffer in their order, by dotted name."""
+    """Return all rows of a buffer in their order, by dotted name."""
     before, buffer._draws = buffer._draws, Script()
     batch = buffer.sample(buffer.get_stats()["total_samples"])
     buffer._draws = before
@@ -107,7 +107,7 @@ def same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]]]:
-    """RLinf's directory by the letter of its format: metadata, index, and the contents of the files by their names."""
+    """Read RLinf's directory by the letter of its format: metadata, index, and files' contents by name."""
     metadata = json.loads((path / "metadata.json").read_text())
     index = json.loads((path / "trajectory_index.json").read_text())
     contents = {}
@@ -239,7 +239,7 @@ def test_a_written_directory_is_read_back(case: Case, tmp_path: Path) -> None:
 
 @pytest.fixture
 def ranks(case: Case, tmp_path: Path) -> list[Path]:
-    """Directories of two ranks, RLinf's and relive's, that hold the recorded trajectories."""
+    """Make directories of two ranks, RLinf's and relive's, that hold the recorded trajectories."""
     found = []
     for rank, kind in enumerate(("pt", "safetensors")):
         found.append(tmp_path / f"rank_{rank}")
@@ -250,7 +250,7 @@ def ranks(case: Case, tmp_path: Path) -> list[Path]:
 
 
 def in_order(case: Case, order: list[int]) -> dict[str, np.ndarray]:
-    """The rows of trajectories, one after the other."""
+    """Return the rows of trajectories, one after the other."""
     places = np.concatenate([np.flatnonzero(case.arrays["g_trajectory_id"] == id_) for id_ in order])
     return {key: rows[places] for key, rows in case.rows.items()}
 

@@ -30,7 +30,7 @@ def test_a_frozen_sample_draws_what_it_drew(version: str, number: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_frozen_sample_is_the_script_s(version: str, tmp_path: Path) -> None:
-    """What was saved then is what the same calls give now, and the directory can be gone on with."""
+    """Check that the same calls give the saved buffer today, and that saves there can continue."""
     assert verify(sample(version)) == []
     buffer = build(version)
     live(buffer, 0, STEPS)
@@ -47,7 +47,7 @@ def test_a_frozen_sample_is_the_script_s(version: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("steps", [6, 10, 16])
 def test_another_capacity_counts_steps(version: str, steps: int) -> None:
-    """The newest steps are loaded, and lanes that go on keep as many as they are to."""
+    """Check that the newest steps are loaded, and that continued lanes keep the given number."""
     whole, loaded = relive.load(sample(version)), relive.load(sample(version), capacity=LANES * steps)
     assert loaded.capacity == LANES * steps
     ids = np.sort(loaded.column("ids").ravel())
@@ -57,7 +57,7 @@ def test_another_capacity_counts_steps(version: str, steps: int) -> None:
 
 
 def newest(buffer: relive.ReplayBuffer, steps: int) -> np.ndarray:
-    """The ids of the newest steps of every lane, in order."""
+    """Return the ids of the newest steps of every lane, in order."""
     ids = [np.sort(of_lane[of_lane >= 0])[-steps:] for of_lane in buffer.column("ids")]
     return np.sort(np.concatenate(ids))
 

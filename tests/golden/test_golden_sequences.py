@@ -52,13 +52,13 @@ def check(batch, want, stream):
 
 
 def starts_of(stream, rows, lanes, length):
-    """Which of the steps from `rows` on are the first of an episode."""
+    """Mark the steps from `rows` on that are the first of an episode."""
     rows = rows[:, None] + np.arange(length)
     return (rows == 0) | stream.arrays["in_done"][rows - 1, lanes[:, None]]
 
 
 def check_starts(stream, valid):
-    """The legal starts are the recorded ones, and those at an episode's first step, which needs no predecessor."""
+    """Check that the legal starts are the recorded ones, and episodes' first steps, which need no predecessor."""
     oldest, length = max(0, stream.written - stream.rows), stream.params["batch_T"] + stream.n
     done = stream.arrays["in_done"]
     for row in range(oldest, stream.written):

@@ -43,7 +43,7 @@ def test_recorded_history(name):
 
 
 def assert_tree_holds(tree, leaves):
-    """Every positive leaf is found at the middle of its own interval, and total and minimum are right."""
+    """Check that every positive leaf is found at the middle of its interval, and total and minimum."""
     np.testing.assert_allclose(tree.total, leaves.sum(), rtol=1e-12)
     positive = np.flatnonzero(leaves > 0)
     if len(positive):
@@ -69,7 +69,7 @@ def test_worked_examples_of_the_blogs(example):
 
 
 def test_defaults_of_the_blogs_are_the_defaults_here():
-    """Same numbers under the same names, apart from the capacity, where the two disagree."""
+    """Check for the same numbers under the same names, except for the capacity, on which the two disagree."""
     facts, sampler, item = FACTS["defaults"], relive.Prioritized(), relive.Transitions(n_step=3)
     assert (sampler.alpha, sampler.beta, sampler.eps) == (facts["alpha"], facts["beta_start"], facts["epsilon"])
     assert (item.n_step, item.gamma) == (facts["n_steps"], facts["gamma"])

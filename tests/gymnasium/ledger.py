@@ -43,12 +43,12 @@ class LastAxis(gymnasium.ObservationWrapper):  # type: ignore[misc]
 
 
 def reward_of(lane: Any, episode: Any, t: Any) -> Any:
-    """Small integers, so that sums are exact enough to tell any two windows apart."""
+    """Return small integers, so that sums are exact enough to tell any two windows apart."""
     return (lane * 7 + episode * 11 + t * 3) % 31 - 15
 
 
 def stacking(lane: int, stack: int, pad: str, axis: int) -> gymnasium.Env:  # type: ignore[type-arg]
-    """One environment behind Gymnasium's own frame stack."""
+    """Make one environment inside Gymnasium's own frame stack."""
     padding = "reset" if pad == "first" else "zero"
     env = gymnasium.wrappers.FrameStackObservation(Located(lane), stack, padding_type=padding)
     return LastAxis(env) if axis == -1 else env
@@ -65,7 +65,7 @@ class Ledger:
         self.how = np.full(shape, NONE)
 
     def step(self, lane: int, frame: np.ndarray, terminated: bool, truncated: bool) -> None:
-        """A step was stored that began at `frame`."""
+        """Note a stored step that began at `frame`."""
         _, episode, t = (int(x) - 1 for x in frame)
         at = self.lived[lane]
         if t == 0:
@@ -78,7 +78,7 @@ class Ledger:
             self.end(lane, episode, t + 1, TERMINATED if terminated else TRUNCATED)
 
     def cut(self, lane: int, frame: np.ndarray) -> None:
-        """The lane was reset in mid-episode, at `frame`."""
+        """Note a reset of the lane in mid-episode, at `frame`."""
         _, episode, t = (int(x) - 1 for x in frame)
         if t and self.how[lane, episode] == NONE:
             self.end(lane, episode, t, CUT)
@@ -88,7 +88,7 @@ class Ledger:
 
 
 def frames_of(lane: np.ndarray, episode: np.ndarray, t: np.ndarray, stack: int, pad: str, axis: int) -> np.ndarray:
-    """The stacked observations of these steps, computed from the numbers alone."""
+    """Compute the stacked observations of these steps from the numbers alone."""
     back = t[..., None] - np.arange(stack - 1, -1, -1)
     shown = np.maximum(back, 0)
     parts = [np.broadcast_to(x[..., None], back.shape) for x in (lane, episode)]

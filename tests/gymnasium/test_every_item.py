@@ -81,7 +81,7 @@ def cases_of(lanes: int, stack: tuple[int, str, int]) -> list[Case]:
 
 @pytest.mark.parametrize(("mode", "lanes", "stack"), [(*world, stack) for world, stack in pairs(WORLDS, STACKS)])
 def test_every_drawn_item_happened(mode: AutoresetMode, lanes: int, stack: tuple[int, str, int]) -> None:
-    """`ITEMS_IN_ALL` items over all parameters; nothing that is drawn may differ in a single number."""
+    """Draw `ITEMS_IN_ALL` items over all parameters; none may differ in a single number."""
     cases = cases_of(lanes, stack)
     envs = SyncVectorEnv([lambda i=i: stacking(i, *stack) for i in range(lanes)], autoreset_mode=mode)
     inside = RecordEpisodeStatistics(envs) if lanes > 1 else envs
@@ -116,7 +116,7 @@ def action_of(lane: Any, episode: Any, t: Any) -> Any:
 
 
 def absolute(ledger: Ledger, frames: np.ndarray) -> np.ndarray:
-    """The absolute step number of each lane's frame."""
+    """Return the absolute step number of each lane's frame."""
     t = frames[:, 2].astype(int) - 1
     fresh = ledger.lived  # of an episode that begins now
     begin = ledger.begin[np.arange(len(frames)), frames[:, 1].astype(int) - 1]
@@ -181,7 +181,7 @@ def equal(name: str, got: np.ndarray, want: np.ndarray) -> None:
 
 
 def window(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray, t: np.ndarray) -> dict[str, np.ndarray]:
-    """What the n-step window from each of these steps gives."""
+    """Compute the n-step window from each of these steps."""
     length = ledger.length[lane, episode]
     steps = np.minimum(case.n, length - t)
     reward = sum(np.where(k < steps, GAMMA**k * reward_of(lane, episode, t + k), 0) for k in range(case.n))
@@ -198,7 +198,7 @@ def window(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray, t:
 
 
 def sequence(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray, t: np.ndarray) -> dict[str, np.ndarray]:
-    """What the sequences of these anchors give."""
+    """Compute the sequences of these anchors."""
     length = 3 + case.burn_in
     total = length + case.n
     begin = (ledger.begin[lane, episode] + t - np.minimum(case.back, t))[:, None]
@@ -235,7 +235,7 @@ def sequence(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray, 
 
 
 def end_of(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray) -> np.ndarray:
-    """The absolute step number at which the sequences from these episodes end: an end of theirs, or the next cut."""
+    """Return the absolute step number at which these episodes' sequences end: their end, or the next cut."""
     if not case.across:
         return np.minimum(ledger.begin[lane, episode] + ledger.length[lane, episode], FAR)
     ends = np.full(ledger.how.shape, FAR)

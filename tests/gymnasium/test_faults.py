@@ -110,7 +110,7 @@ class World:
             self.recorder.reset(options={"reset_mask": mask})
 
     def check(self, faulty: set[tuple[int, int, int]]) -> int:
-        """Every item is one that was lived; windows end early only at the faulty steps. Return how many there are."""
+        """Check that every item was lived, and that windows end early only at faulty steps; count the items."""
         self.recorder.close()  # adds what is held
         count = 0
         for number in range(ROWS * self.lanes):
@@ -183,7 +183,7 @@ HELD = [
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name if mode else "single")
 @pytest.mark.parametrize("name", HELD)
 def test_held_steps_are_cut_at_a_fault_too(name: str, mode: AutoresetMode | None) -> None:
-    """All that came before it reaches the buffer then, and nothing joins it."""
+    """Check that all earlier steps reach the buffer then, and nothing joins them."""
     for before in some(range(12), 5):
         buffers = []
         for hold in (False, True):
@@ -261,7 +261,7 @@ class Interrupt:
 @pytest.mark.parametrize("hold", [False, True])
 @pytest.mark.parametrize("mode", some(MODES, 2), ids=lambda mode: mode.name if mode else "single")
 def test_an_interrupt_at_any_instruction_joins_nothing(mode: AutoresetMode | None, hold: bool) -> None:
-    """In a step in mid-episode, and in one where an episode ends."""
+    """Interrupt a step in mid-episode, and one that ends an episode."""
     for before, stride in ((2, 31), (3, 43)) if hold else ((1, 5), (2, 13)):
         at = 1
         while True:

@@ -32,7 +32,7 @@ def environment(mode: AutoresetMode | None, kind: str = "array") -> Any:
 
 
 def buffer_for(env: Any, **choices: Any) -> relive.ReplayBuffer:
-    """Room for all, and items of three steps."""
+    """Make a buffer with room for all, and items of three steps."""
     single = getattr(env, "single_observation_space", None) or env.observation_space
     acts = getattr(env, "single_action_space", None) or env.action_space
     lanes = getattr(env, "num_envs", None) or 1
@@ -65,7 +65,7 @@ class Driver:
         self.where = located(obs, self.lanes)
 
     def episodes(self) -> list[tuple[int, int]]:
-        """Lane and episode that the last step belonged to."""
+        """Return lane and episode of the last step."""
         episode = self.where[:, 1] - (self.over if self.mode is AutoresetMode.SAME_STEP else 0)
         return list(zip(self.where[:, 0].tolist(), episode.tolist(), strict=True))
 
@@ -88,7 +88,7 @@ PROGRAMS = st.lists(st.sampled_from(["step"] * 12 + ["reset", "some", "fault"]),
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @given(program=PROGRAMS, kind=st.sampled_from(KINDS))
 def test_without_a_discard_all_is_as_without_hold(mode: AutoresetMode | None, program: list[str], kind: str) -> None:
-    """After `close`, whatever happened: steps, resets of all and of some, refused steps."""
+    """Check after `close`, for any program: steps, resets of all and of some, refused steps."""
     buffers = []
     for hold in (False, True):
         env = environment(mode, kind)
@@ -132,7 +132,7 @@ def test_stacks_of_frames(stack: tuple[int, str, int]) -> None:
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 def test_steps_come_once_their_episode_is_over(mode: AutoresetMode | None) -> None:
-    """With the next call, so that the last step may decide."""
+    """Check that they come with the next call, so that the last step may decide."""
     env = environment(mode)
     buffer = buffer_for(env)
     driver = Driver(Recorder(env, buffer, hold=True), mode)
@@ -152,7 +152,7 @@ def test_steps_come_once_their_episode_is_over(mode: AutoresetMode | None) -> No
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("when", ["in mid-episode", "at its end", "at any time"])
 def test_discarded_episodes_never_were(mode: AutoresetMode | None, when: str) -> None:
-    """All others are there, whole, and nothing counts as cut."""
+    """Check that all others are whole, and nothing counts as cut."""
     env, rng = environment(mode), np.random.default_rng(0)
     buffer = buffer_for(env)
     driver, spoilt = Driver(Recorder(env, buffer, hold=True), mode), set()
@@ -178,7 +178,7 @@ def test_discarded_episodes_never_were(mode: AutoresetMode | None, when: str) ->
 
 
 def check_all(buffer: relive.ReplayBuffer, without: set[tuple[int, int]]) -> set[tuple[int, int, int]]:
-    """Every stored step, as lane, episode and step; of episodes that are not `without` all are there, and right."""
+    """Return every stored step, as lane, episode and step; check that episodes not in `without` are whole and right."""
     batch = drawable(buffer, 400)
     where = plain(batch.obs).astype(int)
     whole = np.array([(lane, episode) not in without for lane, episode, _ in where.tolist()])
@@ -218,7 +218,7 @@ def test_a_crash_is_discarded_and_reset() -> None:
 
 
 def test_what_is_dropped_of_a_resumed_stream_joins_nothing() -> None:
-    """Observations are alike, so the buffer could not tell."""
+    """Check with equal observations, by which the buffer could not tell."""
 
     class Blind(Counting):
         def _obs(self) -> Any:
@@ -265,7 +265,7 @@ def test_a_writer_holds_too() -> None:
 
 
 def test_a_limiter_counts_step_by_step() -> None:
-    """An episode may be longer than its band."""
+    """Check with an episode longer than its band."""
     env = gymnasium.wrappers.TimeLimit(Endless(), 50)
     limiter = relive.RateLimiter(samples_per_insert=1.0, min_size=60, error_buffer=2.0, timeout=5.0)
     buffer = buffer_for(env, limiter=limiter)
@@ -302,7 +302,7 @@ def test_memory_is_that_of_the_longest_episode() -> None:
 
 
 def test_an_error_keeps_what_is_held() -> None:
-    """It is raised before the environment moves, and the next call tries again."""
+    """Check that it is raised before the environment moves, and that the next call tries again."""
 
     class Full(relive.ReplayBuffer):
         full = False
@@ -334,7 +334,7 @@ def test_an_error_keeps_what_is_held() -> None:
 
 
 def test_priorities_and_extras_are_held() -> None:
-    """Where only some of the steps have a priority, the others get the largest so far."""
+    """Check that, if only some of the steps have a priority, the others get the largest so far."""
     env = environment(None)
     like = buffer_for(env)
     schema = relive.Schema(**like.schema.tree, log_prob=relive.Field())

@@ -83,7 +83,7 @@ def loop(envs: Any, buffer: Any, store: str, steps: int = 1500, before: str = ""
 
 
 def remedies(text: str) -> list[tuple[str, str]]:
-    """The indented blocks of a warning: lines before the loop, and lines in it."""
+    """Return the indented blocks of a warning: lines before the loop, and lines in it."""
     blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)]
     parts = []
     for block in blocks:
@@ -158,7 +158,7 @@ def flat(capacity: int, lanes: int = 1, **choices: Any) -> relive.ReplayBuffer:
 def episodes(
     buffer: relive.ReplayBuffer, count: int, length: int, first: Any, final: Any, by: str = "truncated"
 ) -> list[str]:
-    """Episodes of one lane (or all) of a length, which start at `first(number)` and end at `final(number)`."""
+    """Add episodes to one lane (or all) of a length, from `first(number)` to `final(number)`; return the warnings."""
     lanes = buffer.num_envs
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -76,7 +76,7 @@ def check(batch: relive.Batch, n: int, gamma: float) -> Counter[tuple[int, int, 
 
 
 def check_lanes(buffer: relive.ReplayBuffer, mode: AutoresetMode, calls: int) -> None:
-    """Every stored step is right, and each lane's first steps are there without a gap."""
+    """Check that every stored step is right, and that each lane's first steps have no gap."""
     n = buffer.item.n_step
     seen = check(drawable(buffer, 80), n, buffer.item.gamma)
     assert max(seen.values()) == 1

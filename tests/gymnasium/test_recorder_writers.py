@@ -43,7 +43,7 @@ def everything(buffer: relive.ReplayBuffer) -> relive.Batch:
 
 @pytest.mark.parametrize(("context", "mode"), CASES)
 def test_workers_store_what_one_process_stores(context: str, mode: AutoresetMode) -> None:
-    """Every item, with its successor, its flags and its id; the buffer is never written by this process."""
+    """Check every item, with its successor, flags and id; this process never writes to the buffer."""
     kind = "dict" if context == "spawn" else "array"
     envs = SyncVectorEnv([counting(i, kind) for i in range(LANES)], autoreset_mode=mode)
     alone = buffer_of(envs)
@@ -63,7 +63,7 @@ def test_workers_store_what_one_process_stores(context: str, mode: AutoresetMode
 
 
 def test_a_writer_of_any_lanes_records_a_vector_environment() -> None:
-    """Lanes of the environment are not numbers of the buffer: subsets, cuts and refused steps go to the writer's."""
+    """Check that lanes of the environment map to the writer's: subsets, cuts and refused steps."""
     mode = AutoresetMode.DISABLED
     envs = [SyncVectorEnv([counting(i, "array") for i in range(2)], autoreset_mode=mode) for _ in range(2)]
     alone = buffer_of(envs[0])

@@ -94,7 +94,7 @@ def test_the_action_that_was_given_is_stored(lanes: int | None, kind: str, extra
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=str)
 @pytest.mark.parametrize("kind", ["shared memory", "pipes", "one process"])
 def test_a_reset_right_behind_an_end_joins_no_episodes(kind: str, mode: AutoresetMode) -> None:
-    """Gymnasium's workers reset once more at the step after it, unless they share memory."""
+    """Check with Gymnasium's workers, which reset once more at the step after it, unless they share memory."""
     makers = [lambda number=number: Counting(number) for number in range(2)]
     choices = {"autoreset_mode": mode}
     if kind == "one process":

@@ -44,7 +44,7 @@ def values(tree: Any, lead: tuple[int, ...], rng: np.random.Generator) -> Any:
 
 
 def seen(tree: Any, time: int) -> Any:
-    """What two lanes observe, the older frames behind each other."""
+    """Make the observations of two lanes, with older frames in order."""
     if isinstance(tree, dict):
         return {name: seen(child, time) for name, child in tree.items()}
     frames = time + np.arange(1 - tree.frames, 1).reshape(-1, *[1] * len(tree.shape))
@@ -53,7 +53,7 @@ def seen(tree: Any, time: int) -> Any:
 
 
 def filled(item: relive.Item, schema: relive.Schema, steps: int = 60) -> relive.ReplayBuffer:
-    """Episodes of 1 to 5 steps, whose values are never 0."""
+    """Fill a buffer with episodes of 1 to 5 steps, whose values are never 0."""
     rng = np.random.default_rng(1)
     buffer = relive.ReplayBuffer(schema, 2 * steps, num_envs=2, item=item, sampler=relive.Prioritized(), seed=0)
     left, time, obs = 0, 0, schema.tree["obs"]
@@ -102,7 +102,7 @@ def assert_apart(made: Any, right: dict[str, np.ndarray]) -> int:
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 @pytest.mark.parametrize(("item", "schema"), CASES)
 def test_numpy(item: str, schema: str) -> None:
-    """Drawn and read, and in the same way writable; `reward` always is."""
+    """Check drawn and read batches, which are writable alike; `reward` always is."""
     buffer = filled(ITEMS[item][0], SCHEMAS[schema])
     batch = buffer.sample(12)
     right = {name: array.copy() for name, array in arrays(buffer.read(batch.ids)).items()}
@@ -125,7 +125,7 @@ def test_numpy(item: str, schema: str) -> None:
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 @pytest.mark.parametrize(("item", "schema"), CASES)
 def test_torch(item: str, schema: str) -> None:
-    """Of tensors, made one by one or all at once, each can be written to; the arrays that are read-only keep."""
+    """Check that each tensor can be written to, made one by one or all at once; read-only arrays stay unchanged."""
     needs("torch")
     buffer = filled(ITEMS[item][0], SCHEMAS[schema])
     batch = buffer.sample(12)
@@ -145,7 +145,7 @@ def test_torch(item: str, schema: str) -> None:
 @pytest.mark.parametrize("item", ["sequences", "burnt in", "across episodes", "n-step sequences", "windows"])
 @pytest.mark.parametrize("to", ["numpy", "torch"])
 def test_prefetched(item: str, to: str) -> None:
-    """Likewise of batches that a thread draws, with a function that changes them."""
+    """Check batches of a thread likewise, with a function that changes them."""
     if to == "torch":
         needs("torch")
 
@@ -169,7 +169,7 @@ def test_prefetched(item: str, to: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 def test_tensors_of_a_batch_stay_what_they_were_made() -> None:
-    """A tensor of a read-only array is made once, and is what `map` and pickles get."""
+    """Check that a tensor of a read-only array is made once, also for `map` and pickles."""
     needs("torch")
     import pickle
 
@@ -207,7 +207,7 @@ def test_a_device_moves_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def memory_of(array: Any) -> tuple[int, int]:
-    """Where a tensor's or an array's memory begins and ends."""
+    """Return the begin and the end of a tensor's or an array's memory."""
     if hasattr(array, "untyped_storage"):
         begin = array.untyped_storage().data_ptr()
         return begin, begin + array.untyped_storage().nbytes()
@@ -235,7 +235,7 @@ def test_device(item: str, schema: str) -> None:
 
 @pytest.mark.parametrize("item", [relive.Transitions(), *(ITEMS[name][0] for name in ("sequences", "burnt in"))])
 def test_shards(item: Any) -> None:
-    """As one buffer's: what shows the same steps is read-only."""
+    """Check like one buffer's: arrays that show the same steps are read-only."""
     shards, _ = local_shards(SCHEMAS["plain"], 200, num_envs=2, shards=2, item=item)
     alone = filled(item, SCHEMAS["plain"])
     with shards:

@@ -23,7 +23,7 @@ ITEMS = [
 
 
 def filled(item: Any, steps: int = 400, schema: relive.Schema | None = None, **choices: Any) -> relive.ReplayBuffer:
-    """One lane; the observation is `100 * episode + step`."""
+    """Fill one lane; the observation is `100 * episode + step`."""
     schema = schema or relive.Schema(obs=F((), "int64"), action=F((), "int64"))
     buffer = relive.ReplayBuffer(schema, 400, item=item, boundaries=1.0, seed=0, **choices)
     left = episode = 0
@@ -65,7 +65,7 @@ def test_every_item_has_something_to_learn_from(item: relive.Sequences, sampler:
 
 @pytest.mark.parametrize("storage", NAMES)
 def test_padding_in_front(storage: str) -> None:
-    """By hand: an episode's second step with a burn-in of three."""
+    """Check by hand: an episode's second step with a burn-in of three."""
     schema = relive.Schema(obs=F((), "int64"), action=F((), "int64"), cost=F())
     item = relive.Sequences(2, burn_in=3, n_step=2, gamma=0.5, step_ids=True)
     with filled(item, 20, schema, storage=new(storage)) as buffer:
@@ -93,7 +93,7 @@ def test_padding_in_front(storage: str) -> None:
 @pytest.mark.parametrize("stack", [None, 3])
 @pytest.mark.parametrize("time_major", [False, True])
 def test_first(across: bool, stack: int | None, time_major: bool) -> None:
-    """Also without a burn-in, across episodes, of stacks, and after a cut."""
+    """Check also without a burn-in, across episodes, of stacks, and after a cut."""
     schema = relive.Schema(obs=F((), "int64", stack=stack), action=F((), "int64"))
     item = relive.Sequences(2, across_episodes=across, time_major=time_major)
     buffer = relive.ReplayBuffer(schema, 100, item=item, seed=0)
@@ -126,7 +126,7 @@ def test_a_field_of_the_schemas_own_stays() -> None:
 
 
 def test_states_in_front() -> None:
-    """As they were at the first step shown, zero where an episode begins with a step at which they are not kept."""
+    """Check for states of the first step shown, zero if an episode begins with a step that keeps none."""
     schema = relive.Schema(obs=F((), "int64"), action=F((), "int64"), state=F((), "int64", every=2))
     buffer = filled(relive.Sequences(2, burn_in=4, starts=2), 60, schema)
     batch = buffer.sample(500)

@@ -86,7 +86,7 @@ def test_other_ways_to_draw() -> None:
 
 
 def test_actions_of_a_window_lie_together() -> None:
-    """One copy gets them; elsewhere they share the record of their step."""
+    """Check that one copy gets them; otherwise they share the record of their step."""
     for item, apart in ((CHUNKS, True), (SINGLE, False), (relive.Transitions(chunk=True), False)):
         ring = make(item)._core.ring
         actions = [
@@ -101,7 +101,7 @@ def facts_of(path: Path) -> dict[str, Any]:
 
 
 def test_saves_of_other_items_are_what_they_were(tmp_path: Path) -> None:
-    """Versions before chunks read them."""
+    """Check that versions before chunks read them."""
     lived(SINGLE).save(tmp_path / "single")
     lived(CHUNKS).save(tmp_path / "chunks")
     single, chunks = facts_of(tmp_path / "single"), facts_of(tmp_path / "chunks")

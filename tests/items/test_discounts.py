@@ -20,7 +20,7 @@ native = pytest.mark.skipif(_kernels.active().__name__ != "relive._ring._native"
 
 
 def steps(discount: Any, ended: str = "truncated") -> dict[str, Any]:
-    """Four steps of an episode, with rewards of 1."""
+    """Make four steps of an episode, with rewards of 1."""
     last = np.arange(4) == 3
     flags = {"terminated": last & (ended == "terminated"), "truncated": last & (ended == "truncated")}
     return {
@@ -61,7 +61,7 @@ def test_nothing_comes_behind_a_terminal_step_or_a_discount_of_zero() -> None:
 
 
 def test_discounts_of_one_are_as_none() -> None:
-    """To rounding, whatever the item."""
+    """Check to rounding, for every item."""
     plain = relive.Schema(obs=F(), action=F())
     data = steps(np.ones(4))
     for item in (
@@ -205,7 +205,7 @@ def test_shards_fold_them() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_what_comes_behind_a_window_does_not_matter() -> None:
-    """Infinite rewards of the next episode, which rows behind the window have."""
+    """Check with infinite rewards of the next episode in rows after the window."""
     for item in (relive.Transitions(n_step=3, gamma=GAMMA), relive.Sequences(3, n_step=3, gamma=GAMMA)):
         buffer, data = made(item=item), steps([0.0, 0.5, 0.0, 0.5], ended="terminated")
         buffer.extend(**data)

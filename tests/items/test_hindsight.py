@@ -26,7 +26,7 @@ SAMPLERS = [relive.Uniform(), relive.Uniform(replacement=False), relive.Prioriti
 
 
 def distance(achieved_goal: np.ndarray, desired_goal: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
-    """How many steps the goal is away, and the step's own number from its extras as thousandths."""
+    """Count the steps to the goal, plus the step's own number from its extras as thousandths."""
     return desired_goal[:, 2] - achieved_goal[:, 2] + info["at"][:, 2] / 1000
 
 
@@ -41,7 +41,7 @@ def make(n_step: int = 1, capacity: int = 600, **choices: Any) -> relive.ReplayB
 
 
 def live(buffer: relive.ReplayBuffer, calls: int) -> None:
-    """Counting environments: every third episode terminates, every third is truncated, every third is cut."""
+    """Run counting environments: every third episode terminates, every third is truncated, every third is cut."""
     episode, t, desired = np.zeros(LANES, int), np.zeros(LANES, int), np.full((LANES, 3), -1.0)
     for _ in range(calls):
         here = np.stack([np.arange(LANES), episode, t], axis=1).astype(np.float32)
@@ -57,7 +57,7 @@ def live(buffer: relive.ReplayBuffer, calls: int) -> None:
 
 
 def judge(batch: relive.Batch) -> np.ndarray:
-    """Which items have another goal; all of them are right, whichever they are."""
+    """Mark the items with another goal; check that all are right."""
     (lane, episode, t), goal = batch.obs.achieved_goal.T.astype(int), batch.obs.desired_goal.astype(int)
     new = goal[:, 0] >= 0
     np.testing.assert_array_equal(goal, batch.next_obs.desired_goal)
@@ -75,7 +75,7 @@ def judge(batch: relive.Batch) -> np.ndarray:
 
 @pytest.mark.parametrize(("way", "sampler"), pairs(product(("future", "final", "episode"), (1, 3)), SAMPLERS), ids=repr)
 def test_no_goal_is_of_another_episode(way: tuple[str, int], sampler: Any) -> None:
-    """Every item that can be drawn, and drawn ones, after the ring has gone round."""
+    """Check every item that can be drawn, and drawn ones, after the ring was filled several times."""
     strategy, n_step = way
     buffer = make(n_step, strategy=strategy, ratio=0.5, sampler=sampler)
     for calls in (40, 300):
@@ -115,7 +115,7 @@ def one_episode(steps: int, strategy: str, ended: bool) -> relive.ReplayBuffer:
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_the_law_of_goals(ended: bool) -> None:
-    """Uniform over the steps from the anchor on, over all steps, or always the last: chi-square, 200,000 draws each."""
+    """Check draws: uniform from the anchor on, uniform over all steps, or always the last: chi-square, 200,000 each."""
     steps = 12
     for strategy in ("future", "episode", "final"):
         batch = one_episode(steps, strategy, ended).sample(200_000)
@@ -171,7 +171,7 @@ def test_a_saved_buffer_needs_its_function_and_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(_kernels.active().__name__ != "relive._ring._native", reason="needs the extension")
 def test_other_processes_write_and_draw(tmp_path: Path) -> None:
-    """The function stays where it is: writers need none, and readers give their own."""
+    """Check that the function is not shared: writers need none, and readers give their own."""
     path = tmp_path / "ring"
     with make(2, sampler=relive.Prioritized(), storage=relive.Mapped(path)) as buffer:
         with relive.Writer(path) as writer:
@@ -189,7 +189,7 @@ def test_other_processes_write_and_draw(tmp_path: Path) -> None:
 
 
 def test_all_may_stay_as_they_are() -> None:
-    """Without final observations nothing is known of what the last step achieved: here nothing of anything."""
+    """Check without final observations, so that no last step's achieved goal is known."""
     buffer, zeros = make(ratio=1.0), np.zeros((LANES, 3))
     for _ in range(5):
         buffer.add(
@@ -270,7 +270,7 @@ def test_what_makes_no_sense_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(("strategy", "n_step"), product(("future", "final", "episode"), (1, 3)))
 def test_both_back_ends_relabel_alike(strategy: str, n_step: int) -> None:
-    """While streams go on, after ends and cuts, and in rings that went round."""
+    """Check on open streams, after ends and cuts, and in rings that were filled several times."""
     batches = []
     for kernels in BACK_ENDS:
         with _kernels.use(kernels):
@@ -284,7 +284,7 @@ def test_both_back_ends_relabel_alike(strategy: str, n_step: int) -> None:
 
 
 def test_extras_that_are_kept_apart_come_from_their_own_steps() -> None:
-    """A field with `every=1` has rows of its own, which are numbered unlike those of other fields."""
+    """Check a field with `every=1`, whose rows are numbered unlike those of other fields."""
     seen = []
 
     def reward(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
@@ -315,7 +315,7 @@ def reached(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarra
 
 @pytest.mark.parametrize("n_step", [1, 2])
 def test_values_stay_bounded_where_reaching_the_goal_ends_the_episode(n_step: int) -> None:
-    """One reward of 1, at the goal: a value is at most 1. One that bootstraps there counts every further visit."""
+    """Check one reward of 1, at the goal: a value is at most 1, unless it bootstraps there."""
     place = relive.Field((1,), "int64")
     schema = relive.Schema(obs={"achieved_goal": place, "desired_goal": place}, action=relive.Field())
     largest = {}
@@ -347,7 +347,7 @@ def test_values_stay_bounded_where_reaching_the_goal_ends_the_episode(n_step: in
 
 
 def test_a_stored_end_stays_one() -> None:
-    """Whichever goal is pursued; and of a goal that nothing reaches all is as it was stored."""
+    """Check this for every goal; for a goal that is never reached all stays as stored."""
 
     def never(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
         return np.zeros(len(achieved), bool)
@@ -367,7 +367,7 @@ def test_a_stored_end_stays_one() -> None:
 
 @pytest.mark.parametrize("name", ["future", "episode", "final"])
 def test_a_function_can_be_each_strategy(name: str) -> None:
-    """The law of goals by a function is that of the name: chi-square."""
+    """Check that a function's law of goals is that of the name: chi-square."""
     functions = {
         "future": lambda rng, position, length: rng.integers(position, length),
         "episode": lambda rng, position, length: rng.integers(0, length),

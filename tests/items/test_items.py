@@ -24,18 +24,18 @@ STACKED = relive.Schema(**GOALS.tree | {"obs": {"frames": relive.Field(2, stack=
 
 
 def reward(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
-    """Small numbers that differ from step to step and from goal to goal."""
+    """Return small numbers that differ from step to step and from goal to goal."""
     one = (achieved[:, 0] * 3 + desired[:, 1] * 7 + info["weight"] * 5) % 31
     return np.stack([one, -one], axis=-1)
 
 
 def over(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
-    """Every third step or so ends its episode, under one goal or another."""
+    """End about every third step's episode, under one goal or another."""
     return (achieved[:, 0] + desired[:, 1] * 2 + info["weight"]) % 3 == 0
 
 
 def anywhere(rng: object, position: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """A place before or behind the anchor, which follows from the anchor's."""
+    """Choose a step before or after the anchor, by the anchor's position."""
     return (position * 5 + length * 3 + 2) % length
 
 

@@ -27,13 +27,13 @@ def installed(layout: str, monkeypatch: Any) -> Iterator[None]:
 
 
 def forget() -> None:
-    """Have it imported anew."""
+    """Remove its modules, to import them anew."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "lerobot"]:
         del sys.modules[name]
 
 
 def demonstrations(root: Path, episodes: int = 3, length: int = 5, *, end: bool = True) -> Any:
-    """A data set of the stand-in's; with `end` the last frame of an episode is `next.done`."""
+    """Make a data set of the stand-in's; with `end` the last frame of an episode is `next.done`."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
     from lerobot.rl.arm import state_of
 
@@ -59,7 +59,7 @@ def demonstrations(root: Path, episodes: int = 3, length: int = 5, *, end: bool 
 
 
 def configuration(folder: Path, **policy: Any) -> Path:
-    """The configuration of a run in `folder / "run"` with demonstrations, written to a file."""
+    """Write the configuration of a run in `folder / "run"` with demonstrations to a file."""
     demonstrations(folder / "demonstrations")
     given = {
         "output_dir": str(folder / "run"),

@@ -26,7 +26,7 @@ KINDS = ("exact", "rounded", "float32", "none")
 
 @cache
 def state_of(number: int, kind: str = "exact") -> dict[str, Any]:
-    """An observation that says its number; its image is one of a camera's, of anything in [0, 1], or not there."""
+    """Make an observation of a number; its image is a camera's, of anything in [0, 1], or absent."""
     state = {STATE: torch.tensor([[number + 0.5, -number]])}
     if kind != "none":
         levels = torch.from_numpy(np.random.default_rng(number).integers(0, 256, (1, 3, 4, 5)).astype(np.uint8))
@@ -35,7 +35,7 @@ def state_of(number: int, kind: str = "exact") -> dict[str, Any]:
 
 
 def step_of(number: int, kind: str = "exact", **changed: Any) -> dict[str, Any]:
-    """Episodes of 7 steps, which end in `done`, are truncated, are both, or break off, in turns."""
+    """Make a step; episodes have 7 steps, and end in `done`, are truncated, are both, or break off, in turns."""
     ends, turn = number % 7 == 6, number // 7 % 4
     step = {
         "state": state_of(2 * number, kind),
@@ -50,7 +50,7 @@ def step_of(number: int, kind: str = "exact", **changed: Any) -> dict[str, Any]:
 
 
 def check(batch: Any, kind: str, added: int, capacity: int) -> None:
-    """Every item of a batch, to the bit."""
+    """Check every item of a batch, to the bit."""
     assert {*batch} == {"state", "action", "reward", "next_state", "done", "truncated", "complementary_info"}
     for place, number in enumerate(map(int, batch["reward"].tolist())):
         assert added - capacity <= number < added
@@ -69,7 +69,7 @@ def check(batch: Any, kind: str, added: int, capacity: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_item_is_as_it_was_added(kind: str, tmp_path: Path) -> None:
-    """While it is filled, when it is overwritten, and after it was closed and opened again."""
+    """Check while it is filled, when it is overwritten, and after it was closed and opened again."""
     images = "exact" if kind == "none" else kind
     where = {"images": images, "path": tmp_path / "replay", "every": 0.1}
     buffer, drawn = ReplayBuffer(50, "cpu", use_drq=False, optimize_memory=True, seed=0, **where), 0
@@ -95,7 +95,7 @@ def test_every_item_is_as_it_was_added(kind: str, tmp_path: Path) -> None:
 
 
 def test_an_image_that_is_not_exact_makes_all_of_them_floats(tmp_path: Path) -> None:
-    """What was stored stays as it was, to the bit, in what is saved as well."""
+    """Check that stored images stay the same, to the bit, also in saves."""
     path = tmp_path / "replay"
     buffer = ReplayBuffer(50, "cpu", use_drq=False, path=path, every=0.1)
     for number in range(20):
@@ -118,7 +118,7 @@ def test_an_image_that_is_not_exact_makes_all_of_them_floats(tmp_path: Path) -> 
 
 
 def test_the_newest_step_waits_for_its_next_state() -> None:
-    """As long as it is not known, the step is not drawn; where images become floats meanwhile, it is not lost."""
+    """Check that it is not drawn before, and not lost if images become floats meanwhile."""
     buffer = ReplayBuffer(50, "cpu", use_drq=False, optimize_memory=True)
     for number in range(9):
         buffer.add(**step_of(number, next_state=None))
@@ -132,7 +132,7 @@ def test_the_newest_step_waits_for_its_next_state() -> None:
 
 
 def test_memory() -> None:
-    """Of two cameras' images, beside two arrays of float32 and beside one, as LeRobot has them."""
+    """Compare with two arrays of float32 for two cameras' images, and with one, as LeRobot has them."""
     buffer = ReplayBuffer(10_000, "cpu", use_drq=False)
     state = {f"observation.images.{name}": torch.zeros(1, 3, 128, 128) for name in "ab"}
     buffer.add(state, torch.zeros(1, 3), 0.0, state, False, False)
@@ -143,7 +143,7 @@ def test_memory() -> None:
 
 
 def test_images_are_changed_by_one_call(record_property: Any) -> None:
-    """On both states, and one camera after the other; without a function by DrQ's shift."""
+    """Check on both states, and one camera after the other; without a function by DrQ's shift."""
     calls = []
 
     def augment(images: Any) -> Any:
@@ -173,7 +173,7 @@ def test_images_are_changed_by_one_call(record_property: Any) -> None:
 
 
 def test_iterators_raise() -> None:
-    """An error takes its batch's place; in LeRobot the learner waits for ever."""
+    """Check that an error replaces its batch; in LeRobot the learner waits for ever."""
     empty = ReplayBuffer(50, "cpu", use_drq=False)
     buffer = ReplayBuffer(50, "cpu", use_drq=True, image_augmentation_function=lambda images: 1 // 0)
     for number in range(9):
@@ -193,7 +193,7 @@ def test_iterators_raise() -> None:
 
 
 def test_adding_beside_a_thread_that_draws() -> None:
-    """No item mixes two steps."""
+    """Check that no item mixes two steps."""
     buffer, over = ReplayBuffer(20, "cpu", use_drq=False), threading.Event()
     for number in range(20):
         buffer.add(**step_of(number))
@@ -299,7 +299,7 @@ def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def test_there_and_back(layout: str, tmp_path: Path) -> None:
-    """Steps whose successor a data set does not have are left out, and the one before such a step is truncated."""
+    """Check that steps without a successor in a data set are left out, and the one before is truncated."""
     buffer = ReplayBuffer(50, "cpu", use_drq=False)
     for number in range(28):
         buffer.add(**step_of(number))

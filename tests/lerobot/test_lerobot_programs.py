@@ -23,7 +23,7 @@ def observed(number: int, exact: bool = True) -> dict[str, Any]:
 
 
 def items(buffer: ReplayBuffer) -> dict[int, Any]:
-    """Every item that can be drawn, by its reward, which is the number of its step."""
+    """Return every item that can be drawn, by its reward, which is the number of its step."""
     found = {}
     for part in buffer._parts():
         for place, number in enumerate(part["reward"].tolist()):
@@ -36,7 +36,7 @@ def items(buffer: ReplayBuffer) -> dict[int, Any]:
 @pytest.mark.filterwarnings("ignore:Expected:relive.ReliveWarning")
 @pytest.mark.parametrize("part", range(5))
 def test_images_become_floats_at_any_moment(part: int) -> None:
-    """Whatever was stored before, the buffer is the one that had floats from the first step on."""
+    """Check that the buffer equals one that had floats from the first step on."""
     for seed in range(part, PROGRAMS, 5):
         rng, capacity = np.random.default_rng(seed), int(np.random.default_rng(seed).choice([4, 30]))
         widened = ReplayBuffer(capacity, "cpu", use_drq=False)
@@ -60,7 +60,7 @@ FLAGS = ("next.done", "next.terminated", "next.truncated")
 
 
 def frames_of(rng: Any) -> tuple[list[dict[str, Any]], bool]:
-    """The frames of some episodes, with some of the flags, and whether they have next observations of their own."""
+    """Make the frames of some episodes, with some flags, and tell if they have next observations of their own."""
     own, flags = bool(rng.random() < 0.3), [name for name in FLAGS if rng.random() < 0.6]
     frames: list[dict[str, Any]] = []
     for episode in range(int(rng.integers(1, 4))):
@@ -81,7 +81,7 @@ def frames_of(rng: Any) -> tuple[list[dict[str, Any]], bool]:
 
 
 def read(frames: list[dict[str, Any]], own: bool) -> dict[int, tuple[float | None, bool, bool]]:
-    """What the frames say of each step: the observation after it, None where nothing bootstraps, and both flags."""
+    """Read each step from the frames: the observation after it, None if nothing bootstraps, and both flags."""
     found: dict[int, tuple[float | None, bool, bool]] = {}
     before: int | None = None  # a step whose stream goes on
     for place, frame in enumerate(frames):

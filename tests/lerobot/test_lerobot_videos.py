@@ -25,7 +25,7 @@ FPS, TOP, WRIST = 10, "observation.images.top", "observation.images.wrist"
 
 
 def film(path: Path, frames: Any, codec: str, late: float = 0.0) -> None:
-    """A video of these frames; `late`: seconds by which those of the second half come too late."""
+    """Write a video of these frames; `late`: seconds by which those of the second half come too late."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as file:
         stream = file.add_stream(codec, rate=FPS, options=CODECS[codec])
@@ -45,14 +45,14 @@ def decoded(path: Path) -> list[Any]:
 
 
 def frames_of(count: int, size: int, seed: int = 0) -> Any:
-    """Moving noise, of which codecs make something else."""
+    """Make moving noise, which codecs change."""
     rng = np.random.default_rng(seed)
     noise = rng.integers(0, 256, (size + count, size, 3)).astype(np.uint8)
     return np.stack([noise[number : number + size] for number in range(count)])
 
 
 def filmed(folder: Path, lengths: list[list[int]], codec: str = "libx264", size: int = 32, **film_: Any) -> None:
-    """A data set with two cameras: for each file the lengths of its episodes."""
+    """Make a data set with two cameras: for each file the lengths of its episodes."""
     flat = [length for file in lengths for length in file]
     episodes = [Trajectory(actions=np.full((length, 1, 2), n, np.float32), task="t") for n, length in enumerate(flat)]
     to_lerobot(episodes, folder, fps=FPS)
@@ -101,7 +101,7 @@ def test_every_frame_is_what_pyav_decodes(codec: str, tmp_path: Path) -> None:
 
 
 def test_a_buffer_of_a_directory(tmp_path: Path) -> None:
-    """Steps of demonstrations, read without LeRobot; images go in and come out as the video has them."""
+    """Read steps of demonstrations without LeRobot; images come out as the video has them."""
     torch = needs("torch")
     from relive.lerobot import ReplayBuffer
 
@@ -172,7 +172,7 @@ def test_videos_that_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.bench
 def test_reading_costs_little_more_than_decoding(tmp_path: Path) -> None:
-    """1,000 frames of 128 x 128, in ten episodes, beside the decoding alone; in turns."""
+    """Time 1,000 frames of 128 x 128, in ten episodes, and the decoding alone; in turns."""
     for codec in CODECS:
         folder = tmp_path / codec
         filmed(folder, [[100] * 10], codec, size=128)

@@ -22,7 +22,7 @@ METHODS = ("__init__", "add", "sample", "get_iterator", "from_lerobot_dataset", 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_arguments(name: str) -> None:
-    """Theirs come first, with their names and defaults."""
+    """Check that theirs come first, with their names and defaults."""
     known, here = (inspect.signature(getattr(each.ReplayBuffer, name)).parameters for each in (theirs, ours))
     for given, taken in zip(known.values(), here.values(), strict=False):
         assert (given.name, given.default) == (taken.name, taken.default)
@@ -50,7 +50,7 @@ def test_batches(lead: tuple[int, ...], info: Any) -> None:
 
 
 def test_the_stand_in_of_the_doctor_is_as_its_buffer() -> None:
-    """The items that `optimize_memory=True` may draw; step 4 was truncated."""
+    """Check the items that `optimize_memory=True` may draw; step 4 was truncated."""
     buffer = theirs.ReplayBuffer(20, "cpu", optimize_memory=True, use_drq=False)
     stand_in = OptimizeMemory()
     stand_in._buffer = StandIn(20, True)
@@ -70,7 +70,7 @@ def test_the_stand_in_of_the_doctor_is_as_its_buffer() -> None:
 
 @pytest.mark.parametrize("setting", [OptimizeMemory, NextStates])
 def test_what_the_doctor_says_of_its_threads(setting: type[OptimizeMemory], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 0.4.4 has no lock, and is as the stand-in; later ones have one, and are clean."""
+    """Check that version 0.4.4, which has no lock, equals the stand-in; later ones have one, and are clean."""
     report, again = examine(setting, n_steps=1), examine(setting, n_steps=1)
     assert report.checks == again.checks
     locked = hasattr(theirs.ReplayBuffer(1), "_lock")

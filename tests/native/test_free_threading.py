@@ -67,7 +67,7 @@ assert locked() == before
 
 
 def free_threaded() -> str:
-    """An interpreter without a lock that has what a build needs."""
+    """Find an interpreter without a lock that has the packages of a build."""
     here = sys.executable if sysconfig.get_config_var("Py_GIL_DISABLED") else None
     found = here or shutil.which("python3.14t") or shutil.which("python3.13t")
     if found is None:
@@ -85,12 +85,12 @@ def run(python: str, source: Path) -> None:
 
 @pytest.mark.skipif(not list((ROOT / "src/relive/_ring").glob("_native*")), reason="the native kernels")
 def test_an_import_leaves_the_interpreters_lock_as_it_is() -> None:
-    """And threads that share a buffer, or a batch, find all that they expect."""
+    """Check also that threads that share a buffer, or a batch, find all that they expect."""
     run(sys.executable, ROOT / "src")
 
 
 def test_a_free_threaded_interpreter_stays_one(tmp_path: Path) -> None:
-    """Where there is one, the extension is built for it."""
+    """Build the extension for such an interpreter, if there is one."""
     python = free_threaded()
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("_native*.so"))
     for name in ("CMakeLists.txt", "native"):
@@ -106,7 +106,7 @@ def test_a_free_threaded_interpreter_stays_one(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="headers that know of interpreters without a lock")
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_sources_compile_for_an_interpreter_without_a_lock(source: str) -> None:
-    """Whichever interpreter these headers came with."""
+    """Compile with the headers of any interpreter."""
     nanobind, numpy = pytest.importorskip("nanobind"), pytest.importorskip("numpy")
     compiler = shutil.which(os.environ.get("CXX", "c++")) or pytest.skip("there is no compiler")
     folders = [sysconfig.get_paths()["include"], nanobind.include_dir(), numpy.get_include()]

@@ -19,12 +19,12 @@ SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
 
 
 def newest(buffer: relive.ReplayBuffer) -> int:
-    """A quarter of a lane's rows."""
+    """Return a quarter of a lane's rows."""
     return buffer._core.ring.rows // 4
 
 
 def outrun(monkeypatch: pytest.MonkeyPatch, sampler: Any, tries: int, **choices: Any) -> relive.ReplayBuffer:
-    """A full shared buffer of steps whose priorities are 1 and 3, of which the first `tries` draws are overtaken."""
+    """Make a full shared buffer of steps with priorities 1 and 3, whose first `tries` draws are overtaken."""
     buffer = relive.ReplayBuffer(
         SCHEMA, LANES * STEPS, num_envs=LANES, storage=relive.Shared(), sampler=sampler, seed=0, **choices
     )
@@ -92,7 +92,7 @@ def test_a_sampler_without_a_law_for_new_items_raises(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("scale", ["batch", "buffer", "none"])
 def test_items_that_were_copied_in_time_stay(monkeypatch: pytest.MonkeyPatch, scale: str) -> None:
-    """Of short lanes some items are overtaken at each try: those alone are drawn again, so the draw ends."""
+    """Check that items of short lanes overtaken at each try are drawn again alone, so that the draw ends."""
     rng, sampler = np.random.default_rng(7), relive.Prioritized(alpha=0.5, beta=0.5, weights=scale)
     with outrun(monkeypatch, sampler, 3) as buffer:
         all_at_first, calls = joint.JointAccess.overtaken, []

@@ -24,13 +24,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWar
 
 
 def assert_whole(batch: relive.Batch, lanes: int = 2) -> None:
-    """No item is torn, and where rows are steps, each is the one that its id names."""
+    """Check that no item is torn, and that each is the step of its id, if rows are steps."""
     assert not torn(batch).any(), f"{torn(batch).sum()} of {len(batch.ids)} items are torn"
     np.testing.assert_array_equal(batch.action, batch.ids // lanes * 100 + batch.ids % lanes)
 
 
 def counted(buffer: relive.ReplayBuffer) -> dict[str, object]:
-    """What the buffer's numbers are, other than those that each process counts for itself."""
+    """Return the buffer's numbers, except those that each process counts for itself."""
     return {name: value for name, value in vars(buffer.stats()).items() if name != "slow_adds"}
 
 
@@ -105,7 +105,7 @@ FAST = (2, 100_000, 20_000)
     ],
 )
 def test_a_reader_sees_whole_rows_only(name: str, width: int, rows: int, length: int) -> None:
-    """Rows that take long to write, and rows that come so fast that counters move while they are read."""
+    """Check rows that take long to write, and rows so fast that counters move while they are read."""
     buffer, drawn = make(width, rows, sampler=SAMPLERS[name], storage=Forked()), 0
 
     def write(lane: int) -> None:
@@ -162,7 +162,7 @@ def test_a_killed_buffer_opens_again(sampler: relive.Uniform, tmp_path: Path) ->
 
 @native
 def test_a_draw_that_was_killed_halfway_leaves_its_items_their_priorities() -> None:
-    """Without replacement, what is drawn is hidden in the storage's own arrays until the draw ends."""
+    """Check without replacement, which hides drawn items in the storage's own arrays until the draw ends."""
     storage, sampler = Forked(), relive.Prioritized(replacement=False)
     buffer = make(2, 50, 1, sampler=sampler, storage=storage)
     ids = buffer.extend(**steps(2, 0, 40, 0), priority=np.arange(1.0, 41.0)[None])[0]
@@ -246,7 +246,7 @@ def test_a_call_that_was_killed_halfway(published: str) -> None:
 @native
 @pytest.mark.parametrize("published", ["rows", "counters", "head", "held"])
 def test_a_writer_puts_right_the_lane_that_it_claims(published: str) -> None:
-    """One that was killed in the middle of a call had it before; what is counted is what there is."""
+    """Check a lane of a writer that was killed in the middle of a call: the counts are those of the stored steps."""
     with make(3, 40, storage=relive.Shared()) as buffer:
         counters = buffer._core.ring.counters
         with relive.Writer(buffer.storage.name, env_ids=[0]) as writer:

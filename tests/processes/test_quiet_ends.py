@@ -97,7 +97,7 @@ def test_an_end_is_quiet(end: str, tmp_path: object) -> None:
 
 
 def test_segments_are_gone() -> None:
-    """The sweeper still sees the end of its process, whoever was forked meanwhile."""
+    """Check that the sweeper still sees the end of its process, despite forks meanwhile."""
     code = f"{MAKE}    print(buffer.storage.file, flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
     done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")

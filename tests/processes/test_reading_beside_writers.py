@@ -25,7 +25,7 @@ MADE = relive.Sequences(2, starts=EVERY)
 
 
 def write(name: str, lane: int) -> None:
-    """Every value of a step is its number; an episode and its final observation take eight rows."""
+    """Write steps whose every value is their number; an episode and its final observation take eight rows."""
     pool = np.arange(4 * ROWS)[:, None] + np.zeros(WIDTH, np.int64)
     with relive.Writer(name, env_ids=[lane]) as writer:
         for step in range(2**40):
@@ -40,7 +40,7 @@ def steps_of(ids: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def columns(buffer: relive.ReplayBuffer) -> int:
-    """Rows are one step each; the steps of a lane follow each other, and those that keep state have their own."""
+    """Check that rows are one step each; the steps of a lane follow each other, and those with state have their own."""
     obs, found = buffer.column("obs"), 0
     assert (obs == obs[..., :1]).all(), "torn rows"
     for name, apart in (("ids", buffer.num_envs), ("action", 1), ("state", EVERY), ("reward", 1)):
@@ -80,7 +80,7 @@ def reads(buffer: relive.ReplayBuffer) -> int:
 
 
 def walks(buffer: relive.ReplayBuffer) -> int:
-    """From stored steps as far as the episode goes, or to the newest or oldest step."""
+    """Follow stored steps to the end of the episode, or to the newest or oldest step."""
     ids = buffer.column("ids")
     ids = np.sort(ids[ids >= 0])[len(ids) // 2 :]
     try:
@@ -105,7 +105,7 @@ def counts(buffer: relive.ReplayBuffer) -> int:
 
 @pytest.mark.parametrize("asked", some([columns, epochs, reads, walks, counts], 2))
 def test_what_is_read_beside_writers(asked: Callable[[relive.ReplayBuffer], int]) -> None:
-    """By the creator, by a reader with its item and by one with another item."""
+    """Check the creator, a reader with its item, and one with another item."""
     with relive.ReplayBuffer(SCHEMA, 2 * ROWS, num_envs=2, item=MADE, storage=relive.Shared(), seed=0) as buffer:
         name = buffer.storage.name
         with (

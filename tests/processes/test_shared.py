@@ -39,7 +39,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_who_writes_makes_no_difference(name: str, tmp_path: Path) -> None:
-    """The same calls by the creator, by a writer here and by a forked one: the same ids, batches and priorities."""
+    """Check that creator, a local writer and a forked one get the same ids, batches and priorities."""
     given = {"priority": np.linspace(0.0, 9.0, 20)[None]} if SAMPLERS[name].prioritizes else {}
     with ExitStack() as stack:
         made = [
@@ -113,7 +113,7 @@ def test_a_lane_has_one_writer(storage: object) -> None:
 
 @pytest.mark.parametrize("wanted", [[1], None])
 def test_a_writer_waits_for_whoever_is_opening_the_buffer(wanted: list[int] | None, storage: object) -> None:
-    """Opening takes all free lanes, for as long as a busy machine takes; that is no reason to refuse a writer."""
+    """Check that opening, which takes all free lanes for a while, is no reason to refuse a writer."""
     with make(3, 40, storage=storage) as buffer:
         buffer.writer([1]).extend(**steps(3, 0, 5, 1))  # a lane that had an owner
         opening = Segment.attach(storage.file, "")
@@ -196,7 +196,7 @@ def test_a_forked_child_adds_to_free_lanes_and_cannot_draw(storage: object) -> N
 
 
 def test_a_mapped_buffer_goes_on(tmp_path: Path) -> None:
-    """Steps, priorities, generator and clock: it draws what it would have drawn; the streams are cut."""
+    """Check steps, priorities, generator and clock: it draws the same; the streams are cut."""
     path, sampler = tmp_path / "ring", relive.Prioritized(beta=relive.Anneal(0.4, 1.0, over=20))
     with make(3, 40, sampler=sampler, storage=relive.Mapped(path)) as buffer:
         alone = make(3, 40, sampler=sampler)
@@ -239,7 +239,7 @@ def test_what_is_refused(tmp_path: Path, storage: object) -> None:
 
 @pytest.mark.parametrize("place", [1500, 4000, 40_000])
 def test_every_damaged_header_is_refused(place: int, tmp_path: Path) -> None:
-    """Each byte of the header, flipped: refused, or the byte stands for nothing."""
+    """Flip each byte of the header: it is refused, or the byte has no meaning."""
     path = tmp_path / "ring"
     with make(3, 40, storage=relive.Mapped(path)) as buffer:
         buffer.extend(**steps(3, 0, 30, 0))
@@ -321,7 +321,7 @@ def test_what_others_write_while_a_buffer_is_saved_is_not_in_the_save(storage, t
 @pytest.mark.parametrize("call", ["sample", "update_priorities", "priorities"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_lap_while_the_sampler_takes_changes_in(when: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer overwrites every row while this process refreshes its sampler: no slot is mistaken for its old row.
+    """Overwrite every row while this process refreshes its sampler: no slot is mistaken for its old row.
 
     Rows are steps and boundary rows in turns, and a lane has an odd number of them, so that each lap changes which
     slots are steps.
@@ -367,14 +367,14 @@ def test_a_lap_while_the_sampler_takes_changes_in(when: str, call: str, monkeypa
 
 
 def assert_steps(batch: relive.Batch) -> None:
-    """Every item is the step that its id names; the other rows are boundary rows."""
+    """Check that every item is the step of its id; the other rows are boundary rows."""
     np.testing.assert_array_equal(batch.ids % 2, 0)
     np.testing.assert_array_equal(batch.action // 100, batch.ids // 2)
     assert not torn(batch).any()
 
 
 def test_a_file_system_that_does_not_say_how_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a tmpfs without a limit, and ramfs: no blocks at all."""
+    """Check with no blocks at all, as a tmpfs without a limit, and ramfs."""
     known = os.fstatvfs
 
     class Unknown:
@@ -408,6 +408,6 @@ print("closed")
 
 
 def test_the_sweeper_is_no_child_and_nobody_needs_it() -> None:
-    """A server that waits for all of its children goes on, and so does one whose sweeper was killed."""
+    """Check that a server that waits for all of its children continues, and so does one without its sweeper."""
     done = subprocess.run([sys.executable, "-c", CHILDREN], capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "no children\nclosed\n", "")

@@ -37,7 +37,7 @@ def killed_writer(address: str, lane: int, tell: int) -> None:
 
 @pytest.mark.parametrize("kills", [12, pytest.param(250, marks=pytest.mark.slow)])
 def test_a_killed_writer_blocks_nobody(storage: object, kills: int, tmp_path: Path) -> None:
-    """Its half row is never seen, its last acknowledged step can be drawn, its lane is claimed again."""
+    """Check that its half row is never seen, its last acknowledged step can be drawn, its lane is claimed again."""
     rng = np.random.default_rng(0)
     tell = os.open(tmp_path / "last", os.O_RDWR | os.O_CREAT)
     with make(2048, 30, storage=storage) as buffer:
@@ -58,7 +58,7 @@ def test_a_killed_writer_blocks_nobody(storage: object, kills: int, tmp_path: Pa
 
 @pytest.mark.parametrize("kills", [60, pytest.param(600, marks=pytest.mark.slow)])
 def test_counts_after_a_kill_are_those_of_the_steps_that_are_there(storage: object, kills: int) -> None:
-    """`len` and `stats()` count no step that the killed call had begun to overwrite, before anyone claims its lane."""
+    """Check that `len` and `stats()` count no step that the killed call had begun to overwrite, before a new claim."""
     lanes, rng = 16, np.random.default_rng(0)
 
     def write() -> None:
@@ -135,7 +135,7 @@ if end == "term": os.kill(os.getpid(), signal.SIGTERM)
 
 
 def held() -> tuple[int, int, set[str]]:
-    """Descriptors of this process, its children, and the machine's segments of its making."""
+    """Return descriptors of this process, its children, and the machine's segments of its making."""
     own = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     return len(os.listdir("/proc/self/fd")), len(own), {path for path in segments() if f"-{os.getpid()}-" in path}
 
@@ -151,7 +151,7 @@ def write_for_ever(address: str) -> None:
 def test_buffers_that_are_made_opened_and_killed_over_and_over_leave_nothing(
     kind: str, cycles: int, tmp_path: Path
 ) -> None:
-    """Closed, or dropped; with a reader, a writer here, and one in a child that is killed."""
+    """Close or drop them, with a reader, a writer here, and one in a child that is killed."""
     before = None
     for cycle in range(cycles):
         storage = relive.Shared() if kind == "shared" else relive.Mapped(tmp_path / f"{cycle}")

@@ -31,13 +31,13 @@ SAMPLERS = [relive.Uniform(), relive.Prioritized(), relive.Prioritized(newest="s
 
 
 def observation(lane: int, step: int, width: int) -> np.ndarray:
-    """The lane, the step, and bytes that follow from both, to the last."""
+    """Make the lane, the step, and bytes that follow from both, to the last."""
     rest = (np.arange(width - 2, dtype=np.uint64) * 2654435761 + step * 40503 + lane) % 2**32
     return np.concatenate([[lane, step], rest.astype(np.uint32)]).astype(np.uint32)
 
 
 def stacked(pool: np.ndarray, step: int, begun: int) -> np.ndarray:
-    """The stack that ends with `step`, of an episode that began at the step `begun`."""
+    """Make the stack that ends with `step`, of an episode that began at the step `begun`."""
     frames = [pool[(step - age) % 512] if step - age >= begun else 0 * pool[0] for age in range(STACK)]
     return np.stack(frames[::-1])
 
@@ -55,7 +55,7 @@ def write(name: str, lane: int, width: int, stack: bool, tell: int) -> None:
 
 
 def wrong(batch: relive.Batch, width: int) -> int:
-    """Items that are not steps of one lane, one after the other, no further than their episode goes."""
+    """Count items that are not consecutive steps of one lane, no further than their episode."""
     lanes, steps, found = batch.ids % WRITERS, batch.action, np.zeros(len(batch.ids), bool)
     found |= (batch.reward != lanes * batch.steps) | (batch.steps != np.minimum(3, EPISODE - steps % EPISODE))
     for name, last in (("obs", steps), ("next_obs", steps + batch.steps)):
@@ -82,7 +82,7 @@ def read(name: str, sampler: relive.Uniform, width: int, seconds: float, tell: i
 
 
 def hunt(size: int, rows: int, seconds: float, sampler: relive.Uniform, stack: bool = False) -> tuple[int, int]:
-    """How many items were read, and how many of them were wrong."""
+    """Count the items that were read, and the wrong ones among them."""
     width = size // 4 - 6
     obs = relive.Field(width, "uint32", stack=STACK if stack else None)
     schema = relive.Schema(obs=obs, action=relive.Field((), "int64"))

@@ -68,7 +68,7 @@ def draws(reader: relive.ReplayBuffer, alone: relive.ReplayBuffer) -> None:
 
 
 def updates(reader: relive.ReplayBuffer, alone: relive.ReplayBuffer) -> None:
-    """Of ids that were drawn lately, of which some are gone by now."""
+    """Update ids that were drawn lately, some of which are gone by now."""
     ids = vars(alone)["seen"] = np.union1d(vars(alone).get("seen", drawable(alone)), drawable(alone))[-30:]
     if alone.sampler.prioritizes and len(ids):
         assert reader.update_priorities(ids, np.sin(ids)) == alone.update_priorities(ids, np.sin(ids))
@@ -104,7 +104,7 @@ ASKED: list[Callable[[relive.ReplayBuffer, relive.ReplayBuffer], None]] = [
     ids=repr,
 )
 def test_a_reader_with_another_item_is_like_a_buffer_of_its_own(choices: tuple[Any, Any, Any], schema: str) -> None:
-    """Whatever it is asked for first, while streams end, are cut, go on without `next_obs`, and are overwritten."""
+    """Check all calls, while streams end, are cut, continue without `next_obs`, and are overwritten."""
     (made, drawn, sampler), rng, rows = choices, np.random.default_rng(0), 24
     sizes = {"schema": SCHEMAS[schema], "capacity": 2 * rows, "num_envs": 2}
     envs = SyntheticEnvs(SCHEMAS[schema], 2)

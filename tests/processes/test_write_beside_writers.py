@@ -31,7 +31,7 @@ SCHEMA = relive.Schema(
 
 
 def made(rows: int, lanes: int) -> relive.ReplayBuffer:
-    """A shared buffer whose steps have a number, and a value of which follow that number and the call that wrote it."""
+    """Make a shared buffer whose steps have a number, and values that follow from that number and the call."""
     choices: dict[str, Any] = {"storage": relive.Shared(), "boundaries": 0.0, "seed": 0}
     return relive.ReplayBuffer(SCHEMA, rows * lanes, num_envs=lanes, **choices)
 
@@ -51,7 +51,7 @@ def values(numbers: np.ndarray, call: int) -> np.ndarray:
 
 
 def everything(buffer: relive.ReplayBuffer) -> relive.Batch:
-    """All steps that can be drawn, each whole."""
+    """Return all steps that can be drawn, each whole."""
     return next(buffer.batches(buffer.capacity, shuffle=False))
 
 
@@ -103,7 +103,7 @@ WRITERS = [writer_of_another_process, writer_of_this_process]
 @pytest.mark.parametrize("rows", [ROWS, 103])
 @pytest.mark.parametrize("writer", WRITERS)
 def test_values_for_the_oldest_rows_are_dropped(writer: Any, rows: int) -> None:
-    """Sixty-four of them, or a quarter of a small lane; in lanes of the creator's own none."""
+    """Check that sixty-four are dropped, or a quarter of a small lane; in the creator's own lanes none."""
     margin = min(MARGIN, rows // 4)
     with made(rows, 2) as buffer, writer(buffer, 1) as other:
         buffer.extend(**steps(0, rows + 50, 0))
@@ -158,13 +158,13 @@ def for_ever(name: str, lane: int) -> None:
 
 
 def misplaced(batch: relive.Batch) -> set[int]:
-    """The calls whose values are on other steps."""
+    """Return the calls whose values are on other steps."""
     wrong = batch.value // CALLS != batch.number[:, None]
     return {*(batch.value[wrong] % CALLS).tolist()}
 
 
 def read_for_ever(name: str, tell: int) -> None:
-    """A reader of another process, which tells of the calls that it sees at fault."""
+    """Read in another process, and tell the calls that are at fault."""
     with relive.open(name, seed=0) as reader:
         while True:
             os.write(tell, np.array([*misplaced(everything(reader))], np.int64).tobytes())
@@ -172,7 +172,7 @@ def read_for_ever(name: str, tell: int) -> None:
 
 @pytest.mark.parametrize("seconds", [1.5, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_no_value_lands_on_another_step(seconds: float, record_property: Any) -> None:
-    """Two lanes are filled as fast as can be, one is the creator's; it writes to the oldest rows, and to the newest."""
+    """Fill two lanes as fast as possible, one by the creator, who writes to the oldest rows, and to the newest."""
     rows, lanes, call, counted, told = 2000, 3, 0, 0, set[int]()
     rng = np.random.default_rng(0)
     seen, see = os.pipe()

@@ -23,7 +23,7 @@ BOUND = 4.0  # seconds; draws go on within 2 on a machine that is not crowded
 
 
 def steps() -> dict[str, Any]:
-    """Of environments that count: a step says of which lane and time it is."""
+    """Make the steps of environments that count: a step holds its lane and time."""
     time_of, no = np.broadcast_to(np.arange(STEPS), (LANES, STEPS)), np.zeros((LANES, STEPS), bool)
     obs = np.stack([np.broadcast_to(np.arange(LANES)[:, None], time_of.shape), time_of], axis=2)
     flags = {"terminated": no, "truncated": no}

@@ -42,7 +42,7 @@ ITEMS: dict[str, tuple[relive.Schema, Any]] = {
 
 
 def pair(item: str, sampler: Any, shards: int = 3, **choices: Any) -> tuple[Shards, Any, relive.ReplayBuffer]:
-    """Shards, how they are reached, and the one buffer that they are to be."""
+    """Make shards, their transport, and the one buffer that they have to equal."""
     schema, kind = ITEMS[item]
     choices = {"num_envs": LANES, "item": kind, "sampler": sampler, "seed": 0, **choices}
     made, lines = local_shards(schema, LANES * ROWS, shards=shards, **choices)
@@ -104,7 +104,7 @@ def test_every_field_of_what_is_drawn_is_that_of_one_buffer(item: str, sampler: 
 
 @pytest.mark.slow
 def test_a_draw_costs_a_call_a_shard() -> None:
-    """With 1 to 16 shards, in units of an empty call: each further shard adds the same."""
+    """Time 1 to 16 shards, in units of an empty call: each further shard adds the same."""
     costs = {}
     for count in (1, 2, 4, 8, 16):
         shards, lines, twin = pair("flat", SAMPLERS["prioritized"], shards=count, num_envs=16)
@@ -160,7 +160,7 @@ def test_weights_are_scaled_over_all_shards(weights: str) -> None:
 
 
 def fill(writer: Any, shards: Shards, twin: relive.ReplayBuffer) -> None:
-    """Steps and priorities of very different sizes, zeros among them; the third shard has few and small ones."""
+    """Add steps and priorities of very different sizes, zeros among them; the third shard has few and small ones."""
     script = Script([GO] * 9 + [TERMINATED], [STAY], give_next=True)
     envs = SyntheticEnvs(twin.schema, LANES)
     feed_both(writer, shards, twin, Call([0, 3, 6, 1], envs.rollout([0, 3, 6, 1], 20, script)))
@@ -209,7 +209,7 @@ def test_the_law_over_many_draws(name: str) -> None:
 
 
 def moving(shards: Shards, lines: Any, twin: relive.ReplayBuffer, cycles: int) -> tuple[float, float]:
-    """Weighted means of a value, with draws in flight while another handle adds and updates; its error and spread."""
+    """Compute weighted means, with draws in flight while another handle adds and updates; return error and spread."""
     envs, script = SyntheticEnvs(twin.schema, LANES), Script([GO], [STAY], give_next=True)
     rng, errors, other = np.random.default_rng(3), [], Shards.__new__(Shards)
     other._attach(shards._plan, lines, np.random.default_rng(4), None)

@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def run(name: str, *words: str, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What an example says."""
+    """Run an example, and return its output."""
     patch.setattr(sys, "argv", [name, *words])
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
     return capsys.readouterr().out

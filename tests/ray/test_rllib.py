@@ -151,7 +151,7 @@ def test_old_steps_go_and_are_counted() -> None:
 
 
 def evicted_before(capacity: int) -> int:
-    """How many episodes went while chunks were waiting."""
+    """Count the episodes that were evicted while chunks were waiting."""
     buffer = EpisodeReplayBuffer(capacity)
     filled(buffer)
     return buffer.get_num_episodes_evicted()
@@ -168,7 +168,7 @@ def test_more_episodes_than_lanes_are_cut_and_said() -> None:
 
 
 def test_a_chunk_that_is_missing_ends_the_stream() -> None:
-    """With observations that say nothing, so that only `t_started` tells."""
+    """Check with equal observations, so that only `t_started` tells."""
     buffer = EpisodeReplayBuffer(100, seed=0)
 
     def chunk(t: int) -> SingleAgentEpisode:
@@ -198,7 +198,7 @@ def test_draws_weights_and_priorities_are_those_of_the_paper() -> None:
 
 
 def test_rllibs_connectors_keep_the_order_of_items() -> None:
-    """So that TD errors land on the steps that they are of; connectors may put steps of equal ids together."""
+    """Check that TD errors reach their own steps; connectors may group steps of equal ids."""
     buffer = PrioritizedEpisodeReplayBuffer(1_000, seed=0)
     filled(buffer)
     items = buffer.sample(500, n_step=3, gamma=GAMMA)
@@ -303,7 +303,7 @@ def test_the_first_windows_are_for_life() -> None:
 
 @pytest.mark.parametrize(("lookback", "shortest"), [(0, 0), (1, 2)])
 def test_sequences_are_slices_of_their_episodes(lookback: int, shortest: int) -> None:
-    """Beside `SingleAgentEpisode.slice` of the episodes as they were: every step is the first of some."""
+    """Compare with `SingleAgentEpisode.slice` of the original episodes: every step is the first of some."""
     buffer, runner, whole = EpisodeReplayBuffer(2_000, seed=0), Runner(2, state=True), {}
     for number in range(15):
         for chunk in runner.sample(1 + number % 7, to_numpy=False):

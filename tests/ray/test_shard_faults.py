@@ -53,7 +53,7 @@ def test_a_shard_that_was_stopped_returns_with_all_it_had() -> None:
 
 
 def test_a_lone_shard_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    """There is nobody else to draw from: a machine that is busy for a while is no error."""
+    """Check that a machine that is busy for a while is no error, if there is no other to draw from."""
     shards, lines = made(shards=1)
     filled(shards)
     for seconds in (3.0, 6.0):
@@ -95,7 +95,7 @@ def test_a_lone_shard_that_died_is_an_error_at_once() -> None:
 
 
 def test_where_all_are_slow_the_first_ones_are_enough() -> None:
-    """A stopped shard among slow ones holds nobody up, and is not waited for twice."""
+    """Check that a stopped shard among slow ones delays nobody, and is not waited for twice."""
     shards, lines = made()
     filled(shards)
     with shards.prefetch(60, depth=4) as batches:
@@ -168,7 +168,7 @@ def test_without_replacement_nothing_repeats_when_a_shard_dies() -> None:
 
 
 def test_no_update_lands_on_another_step_and_no_id_is_used_twice(tmp_path: Path) -> None:
-    """A shard dies and comes back from a save older than its last steps, twice; late updates name all lives."""
+    """Let a shard die and come back from a save older than its last steps, twice; late updates name all lives."""
     shards, lines = made(save_dir=str(tmp_path))
     envs, known = filled(shards), set[int]()
     old = shards.sample(400).ids
@@ -208,7 +208,7 @@ def test_no_update_lands_on_another_step_and_no_id_is_used_twice(tmp_path: Path)
     ("rounds", "late"), [(12, 300), pytest.param(60, 2_000, marks=pytest.mark.slow, id="all of 10^5")]
 )
 def test_late_updates_land_on_their_own_step_or_nowhere(rounds: int, late: int, tmp_path: Path) -> None:
-    """Each step's priority is a number of its own. Shards die and return, rings wrap, and updates of all ages come."""
+    """Give each step a priority of its own. Shards die and return, rings wrap, and updates of all ages come."""
     shards, lines = made(save_dir=str(tmp_path))
     rng, envs, lost = np.random.default_rng(0), Counting(), 0
     ids, codes = np.empty(0, np.int64), np.empty(0)
@@ -240,7 +240,7 @@ def test_late_updates_land_on_their_own_step_or_nowhere(rounds: int, late: int, 
 
 
 def code(obs: Any) -> Any:
-    """A number for each step: its lane and its time."""
+    """Return a number for each step: its lane and its time."""
     return 1.0 + obs[..., 0] + LANES * obs[..., 1]
 
 
@@ -264,7 +264,7 @@ def test_a_shard_without_saves_comes_back_empty() -> None:
 
 
 def test_ids_name_one_step_whatever_the_lives() -> None:
-    """Every id that was ever issued, against a table of what was saved, lost and written."""
+    """Check every id that was ever issued, against a table of saved, lost and written steps."""
     rng, lanes = np.random.default_rng(0), lanes_in(1, 3, 8)
     ids, heads, alive = Ids.new(lanes, 8), np.zeros(len(lanes), np.int64), dict[int, tuple[int, int]]()
     issued = set[int]()

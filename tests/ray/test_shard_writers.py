@@ -114,7 +114,7 @@ def test_a_writer_never_repeats_reorders_or_invents_a_step(calls: list[str]) -> 
 
 
 def lost_to_cuts(buffer: relive.ReplayBuffer, sent: int, times: list[int]) -> int:
-    """A cut costs a newest step whose successor was never given; it is the step before a gap."""
+    """Count newest steps lost to cuts, whose successor was never given; each is the step before a gap."""
     gaps = set(range(sent)) - set(times)
     assert len(gaps) <= buffer.stats().cuts
     return len(gaps)
@@ -169,7 +169,7 @@ def test_updates_go_with_the_next_draw_which_sees_them() -> None:
 
 
 def test_values_are_written_back_to_their_steps() -> None:
-    """By ids of steps of sequences, over all shards; a shard that is dead drops its own."""
+    """Write by ids of steps of sequences, over all shards; a dead shard drops its own."""
     schema = relive.Schema(
         obs=relive.Field((2,), "int64"), action=relive.Field(), value=relive.Field((3,), "int64", writable=True)
     )
@@ -199,7 +199,7 @@ def test_values_are_written_back_to_their_steps() -> None:
 
 
 def test_what_was_dropped_leaves_a_cut() -> None:
-    """Without `next_obs` only a cut tells that the step before a gap is not followed by the one behind it."""
+    """Check without `next_obs`: only a cut tells that a gap follows the step before it."""
     shards, lines = made(shards=1, save_dir=None)
     envs, lanes = Counting(), np.arange(LANES)
     queue = BlockQueue(lines, 0, "w", SCHEMA, lanes, lines.clock)
@@ -268,7 +268,7 @@ def test_a_block_whose_acknowledgement_was_lost_is_not_added_twice() -> None:
 
 @pytest.mark.parametrize("count", some([1, 2, 3, 4], 2))
 def test_a_save_is_loaded_into_any_number_of_shards(count: int, tmp_path: Path) -> None:
-    """Steps, priorities, ids of all lives, and what is stale."""
+    """Check steps, priorities, ids of all lives, and stale ones."""
     own, path = str(tmp_path / "own"), str(tmp_path / "saved")
     shards, lines = made(save_dir=own)
     envs = filled(shards, 10)
@@ -313,7 +313,7 @@ def test_draws_wait_for_a_limiter() -> None:
 
 
 def test_a_block_has_what_follows_each_step_to_the_bit() -> None:
-    """Next observations travel where they are not the next step's: equal numbers of other bytes, NaN, uneven lanes."""
+    """Check that next observations travel if they differ from the next step's: other bytes, NaN, uneven lanes."""
     rng = np.random.default_rng(0)
     field = relive.Field((2,), "float32")
     stack = relive.Field((2,), "float32", stack=3)
@@ -371,7 +371,7 @@ def test_it_is_said_where_batches_in_flight_are_too_much_for_the_object_store(
 
 
 def test_a_writer_whose_thread_failed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of a flush that waits for ever."""
+    """Check for an error instead of a flush that waits for ever."""
     shards, _ = made()
     writer, envs = shards.writer(), Counting()
     monkeypatch.setattr(Filling, "block", lambda filling: 1 // 0)
@@ -383,7 +383,7 @@ def test_a_writer_whose_thread_failed_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("theirs", some([2, 3, 4], 2))
 def test_a_save_that_is_refused_leaves_the_one_that_is_there(theirs: int, tmp_path: Path) -> None:
-    """Whoever saves into a directory of others: their steps, ids of all lives and priorities are there as before."""
+    """Save into a directory of others: their steps, ids of all lives and priorities are unchanged."""
     path, own = str(tmp_path / "saved"), str(tmp_path / "own")
     shards, lines = made(save_dir=own)
     envs = filled(shards, 10)
@@ -414,7 +414,7 @@ def test_a_save_that_is_refused_leaves_the_one_that_is_there(theirs: int, tmp_pa
 def test_a_save_that_fails_late_leaves_what_is_known_of_the_one_before(
     flat: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lives and blocks, though the shard came back in another life, or from the directory of another save."""
+    """Check its lives and blocks, though the shard came back in another life, or from another save's directory."""
     path, own = str(tmp_path / "saved"), str(tmp_path / "own")
     shards, lines = made(shards=1, save_dir=own)
     envs = filled(shards, 10)

@@ -261,7 +261,7 @@ with Shards(schema, 400, num_envs=4, shards=2, timeout=300.0) as shards:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_driver_that_ends_leaves_no_actor_and_no_segment(cluster: Any, how: signal.Signals) -> None:
-    """By Ctrl-C or without a word, while it draws large batches and a runner adds that never ends."""
+    """End by Ctrl-C or a kill, while it draws large batches and a runner adds that never ends."""
     address = cluster.get_runtime_context().gcs_address
     before = segments()
     with subprocess.Popen([sys.executable, "-c", DRIVER, address], stdout=subprocess.PIPE, text=True) as driver:
@@ -278,7 +278,7 @@ def test_a_driver_that_ends_leaves_no_actor_and_no_segment(cluster: Any, how: si
 
 
 def segments() -> set[str]:
-    """Shared memory of Ray's and relive's."""
+    """List the shared memory of Ray's and relive's."""
     return {name for name in os.listdir("/dev/shm") if name.startswith(("plasma", "psm_", "relive"))}
 
 
@@ -294,7 +294,7 @@ def test_a_writer_that_was_used_is_not_sent() -> None:
     ("script", "end"), [("losing_a_node.py", "the shards are back"), ("losing_the_head.py", "the steps are back")]
 )
 def test_a_lost_node_costs_what_was_on_it(script: str, end: str, tmp_path: Path) -> None:
-    """So does a lost raylet. Of a lost head, and the driver beside it, the saves by the clock are left."""
+    """Lose a node, a raylet, or the head with the driver on it, which leaves the saves by the clock."""
     command = [sys.executable, str(Path(__file__).with_name(script)), str(tmp_path / "saved")]
     run = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert run.returncode == 0, run.stderr[-2000:]
@@ -331,7 +331,7 @@ LEARNERS, SECONDS = 5, float(os.environ.get("RELIVE_RAY_SECONDS", "60"))
 
 @pytest.mark.slow
 def test_many_learners_and_the_object_store_stays_as_it_is(cluster: Any, record_property: Any) -> None:
-    """For a minute, or RELIVE_RAY_SECONDS: each draws, updates and draws ahead beside two writers."""
+    """Run for a minute, or RELIVE_RAY_SECONDS: each draws, updates and draws ahead, and two writers add."""
     from ray._private.internal_api import memory_summary
 
     schema = relive.Schema(obs=relive.Field((1000,)), action=relive.Field())
@@ -368,7 +368,7 @@ def test_many_learners_and_the_object_store_stays_as_it_is(cluster: Any, record_
             return count
 
     def stored() -> float:
-        """MiB in the object stores."""
+        """Return the MiB in the object stores."""
         text = memory_summary(stats_only=True)
         return float(re.findall(r"Plasma memory usage (\d+) MiB", text)[0])
 

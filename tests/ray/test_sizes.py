@@ -38,7 +38,7 @@ def local_of(schema: relive.Schema, rows: int, sampler: Any) -> Local:
 @pytest.mark.parametrize("schema", [VECTOR, IMAGES], ids=["vector", "images"])
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_bytes_on_the_wire(schema: relive.Schema, prioritized: bool) -> None:
-    """Within 5 % of what is pickled: a block of 32 steps of every lane, a draw of 512 with its reply, an update."""
+    """Compare within 5 % of the pickled bytes: a block of 32 steps of every lane, a draw of 512, an update."""
     sampler = relive.Prioritized() if prioritized else relive.Uniform()
     plan = planned(
         schema, 10_000, LANES, 1, relive.Transitions(n_step=3), sampler, np.random.default_rng(0), None, None
@@ -91,7 +91,7 @@ print(own() - before)
 @pytest.mark.skipif(not kernels.is_native(), reason="the model counts what the native kernels hold")
 @pytest.mark.parametrize(("name", "rows"), [("VECTOR", 250_000), ("IMAGES", 60_000)])
 def test_memory_of_a_full_shard(name: str, rows: int) -> None:
-    """Within 10 % of what the process of a shard holds more than before."""
+    """Compare within 10 % of the growth of a shard's process."""
     paths = [str(Path(__file__).parent), *filter(None, sys.path)]
     code = FILL.format(paths=paths, name=name, rows=rows)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)

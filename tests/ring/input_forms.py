@@ -39,7 +39,7 @@ def tensor(values: np.ndarray) -> Any:
 
 
 def turned_tensor(values: np.ndarray) -> Any:
-    """A tensor that is not contiguous."""
+    """Make a tensor that is not contiguous."""
     axes = range(values.ndim)[::-1]
     return tensor(np.ascontiguousarray(values.transpose(axes))).permute(*axes)
 
@@ -107,5 +107,5 @@ PRIORITIES: dict[str, Callable[[np.ndarray], Any]] = {
 
 
 def legal(given: str, field: relive.Field) -> bool:
-    """Whether zeros and ones of one dtype may be given for a field."""
+    """Return True if zeros and ones of one dtype may be given for a field."""
     return kind_of(field.dtype) in "bf" or kind_of(np.dtype(given)) != "f"

@@ -22,7 +22,7 @@ def test_every_instruction_set_gives_the_same_bits(name):
 
 
 def test_an_unknown_instruction_set_is_refused():
-    """In relive's grammar, with what there is; without the extension the variable means nothing."""
+    """Check relive's message, with the available ones; without the extension the variable means nothing."""
     done = run_python("import relive._ring.kernels as k; k.active()", RELIVE_SIMD="abacus")
     refusal = r"relive\.errors\.ArgumentError: Expected one of (`\w+`, )*`baseline`, got `abacus` - at `RELIVE_SIMD`"
     last = done.stderr.rstrip().rpartition("\n")[2]
@@ -44,7 +44,7 @@ def test_the_environment_forces_a_back_end(name):
 
 
 def test_without_the_extension_numpy_serves_and_says_so_once():
-    """And forcing what is not there is refused, naming what to do."""
+    """Check also that forcing absent kernels is refused, with a remedy."""
     hide = "import sys; sys.modules['relive._ring._native'] = None\n"
     code = hide + (
         "import warnings; from relive._ring import kernels as k\n"

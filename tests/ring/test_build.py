@@ -25,7 +25,7 @@ TOOLS = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of what the package is built from, without anything built."""
+    """Copy the sources of the package, without anything built."""
     copy = tmp_path / "checkout"
     copy.mkdir()
     for name in ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE"):
@@ -80,7 +80,7 @@ WITHOUT = "relive._ring.kernels_numpy ['ReliveWarning']"
 
 @pytest.mark.parametrize("compiler", ["/bin/false", "/nonexistent/c++"])
 def test_without_a_working_compiler(checkout, tmp_path, compiler):
-    """The install succeeds, says why there is no extension, and the first buffer says it once."""
+    """Check that the install succeeds, says why there is no extension, and the first buffer says it once."""
     built, said = wheel(checkout, CXX=compiler)
     assert "no working C++ compiler found; installing without" in re.sub(r"\s+", " ", said)
     assert not [name for name in zipfile.ZipFile(built).namelist() if "_native." in name and ".pyi" not in name]
@@ -89,7 +89,7 @@ def test_without_a_working_compiler(checkout, tmp_path, compiler):
 
 @pytest.mark.slow
 def test_with_a_compiler_that_fails_half_way(checkout, tmp_path):
-    """Whatever configuring did not foresee: the build is given up and the package goes without the extension."""
+    """Check that the build is given up, and the package works without the extension."""
     compiler = tmp_path / "c++"
     compiler.write_text('#!/bin/sh\ncase "$*" in *kernels.cpp*) exit 1;; esac\nexec c++ "$@"\n')
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
@@ -99,13 +99,13 @@ def test_with_a_compiler_that_fails_half_way(checkout, tmp_path):
 
 @pytest.mark.slow
 def test_with_a_compiler(checkout, tmp_path):
-    """The extension is in the wheel, serves, and nothing needs saying."""
+    """Check that the extension is in the wheel and serves, without a warning."""
     built, _ = wheel(checkout)
     assert try_out(built, tmp_path / "site") == "relive._ring._native []"
 
 
 def test_one_version_and_one_dependency():
-    """The version is read from the package, NumPy is all that is needed to run, and the extras are there."""
+    """Check that the version is read from the package, NumPy is the only dependency, and the extras are there."""
     project = SETTINGS["project"]
     assert "version" in project["dynamic"]
     assert SETTINGS["tool"]["scikit-build"]["metadata"]["version"]["input"] == "src/relive/__init__.py"
@@ -115,7 +115,7 @@ def test_one_version_and_one_dependency():
 
 
 def test_the_compiler_may_not_change_floats():
-    """-ffast-math breaks the tests for NaN; contraction gives every processor other bits."""
+    """Check against -ffast-math, which breaks the tests for NaN; contraction gives every processor other bits."""
     text = re.sub(r"#.*", "", (ROOT / "CMakeLists.txt").read_text())
     assert "-ffp-contract=off" in text
     assert not re.search(r"fast-math|Ofast|/fp:fast|-funsafe", text)

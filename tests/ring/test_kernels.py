@@ -40,7 +40,7 @@ class Pair:
 
 
 def assert_consistent(pair: Pair, capacity: int) -> None:
-    """Every entry above is the sum, and the minimum, of its eight; the state follows from the leaves alone."""
+    """Check that every entry above is the sum, and the minimum, of its eight; the state follows from the leaves."""
     sums, mins, state = pair.arrays[0]
     for level, above in enumerate([*sums[1:], state[:1]]):
         x = sums[level].reshape(-1, 8).T
@@ -64,7 +64,7 @@ values_of_leaves = st.one_of(
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[int, list[tuple[str, tuple[np.ndarray, ...]]]]:
-    """A capacity and writes to make, of few and of many leaves, sorted, runs, and with duplicates in any order."""
+    """Draw a capacity and writes, of few and of many leaves, sorted, runs, and with duplicates in any order."""
     capacity = draw(st.sampled_from(CAPACITIES))
     index = st.integers(0, capacity - 1)
 
@@ -88,7 +88,7 @@ def programs(draw: st.DrawFn) -> tuple[int, list[tuple[str, tuple[np.ndarray, ..
 
 @given(programs(), st.integers(0, 2**32 - 1))
 def test_random_programs(program, seed):
-    """Same bits everywhere after every call; the leaves are those of a plain list."""
+    """Check for the same bits everywhere after every call; the leaves are those of a plain list."""
     capacity, calls = program
     pair, plain, rng = Pair(capacity), [0.0] * capacity, np.random.default_rng(seed)
     for name, (removed, added, values) in calls:
@@ -109,7 +109,7 @@ def test_random_programs(program, seed):
 
 
 def check_draws(pair: Pair, plain: list[float], rng: np.random.Generator) -> None:
-    """Draws find positive leaves, where the running sum of the plain list says."""
+    """Check that draws find positive leaves, at the running sums of the plain list."""
     u = rng.random(int(rng.choice([1, 5, 70])))
     u[-1] = np.nextafter(1.0, 0.0)
     total = float(pair.state[0])
@@ -132,7 +132,7 @@ def check_draws(pair: Pair, plain: list[float], rng: np.random.Generator) -> Non
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_many_writes_at_once(capacity):
-    """Whole levels are recomputed where a call touches most of them."""
+    """Check that whole levels are recomputed if a call touches most of them."""
     rng = np.random.default_rng(capacity)
     pair, plain = Pair(capacity), np.zeros(capacity)
     for size in (capacity, 3 * capacity, 5000):
@@ -150,7 +150,7 @@ def test_many_writes_at_once(capacity):
 
 @both
 def test_unsorted_duplicates_keep_the_last(kernels):
-    """A version that drops all but neighbours, or keeps the first, or counts each write, fails one of these."""
+    """Check against versions that drop all but neighbours, or keep the first, or count each write."""
     sums, mins, state = allocate(100)
     tree = kernels.Tree(sums, mins, state)
     tree.set(np.array([5, 90, 5, 17, 90, 5]), np.array([1.0, 2.0, 0.0, 4.0, 0.0, 3.0]))
@@ -163,7 +163,7 @@ def test_unsorted_duplicates_keep_the_last(kernels):
 
 @both
 def test_a_prefix_on_an_edge_belongs_to_the_leaf_behind_it(kernels):
-    """The classic `s <= left` goes left here, and to a leaf of zero at prefix 0."""
+    """Check against the classic `s <= left`, which goes left here, and to a leaf of zero at prefix 0."""
     leaves = np.array([0.0, 1.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.0, 0.0])
     tree = kernels.Tree(*allocate(len(leaves)))
     tree.set(np.arange(len(leaves)), leaves)
@@ -174,7 +174,7 @@ def test_a_prefix_on_an_edge_belongs_to_the_leaf_behind_it(kernels):
 
 @both
 def test_rounding_cannot_reach_a_zero(kernels):
-    """Scans in pairs are not monotone: with these leaves some targets fall on a zero between two rounded sums."""
+    """Check leaves with targets on a zero between two rounded sums, since scans in pairs are not monotone."""
     rng = np.random.default_rng(3)
     for _ in range(300):
         leaves = np.where(rng.random(64) < 0.5, 0.0, 10.0 ** rng.uniform(-17, 0, 64))
@@ -188,7 +188,7 @@ def test_rounding_cannot_reach_a_zero(kernels):
 
 @both
 def test_the_search_by_adding_up_is_right_too(kernels):
-    """Two tiny leaves beside a large one: what rounding swallows must not lead past the last positive leaf."""
+    """Check two tiny leaves and a large one: rounding must not lead past the last positive leaf."""
     tree = kernels.Tree(*allocate(8))
     tree.set(np.arange(8), np.array([1.0, 1e-17, 0.0, 1e-17, 0.0, 0.0, 0.0, 0.0]))
     found, values = tree.find(np.array([0.0, np.nextafter(1.0, 0.0), 1.0]))
@@ -198,7 +198,7 @@ def test_the_search_by_adding_up_is_right_too(kernels):
 
 @both
 def test_successive_sampling_follows_its_law(kernels):
-    """Without replacement: P(first, second) = p_i / S * p_j / (S - p_i), chi-square at the 1e-6 level."""
+    """Check without replacement: P(first, second) = p_i / S * p_j / (S - p_i), chi-square at the 1e-6 level."""
     leaves = np.array([1.0, 2.0, 0.0, 3.0, 4.0])
     tree = kernels.Tree(*allocate(5))
     tree.set(np.arange(5), leaves)

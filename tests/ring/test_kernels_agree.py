@@ -28,7 +28,7 @@ FIRST = "native" if importlib.util.find_spec("relive._ring._native") else "numpy
 
 @given(programs())
 def test_both_back_ends_agree(program: Any) -> None:
-    """Same ids, same bytes, same weights, same refusals in the same words."""
+    """Check for the same ids, bytes, weights, and refusals in the same words."""
     assert_same_results(run(FIRST, *program), run("numpy", *program))
 
 
@@ -56,7 +56,7 @@ def test_every_sampler_draws_alike(name: str, lanes: int) -> None:
 @given(programs(spoiled=False))
 @settings(max_examples=settings().max_examples // 2)
 def test_the_fast_and_the_general_way_in_agree(program: Any) -> None:
-    """Canonical arrays of all lanes may take a short cut; lists and named lanes cannot."""
+    """Check canonical arrays of all lanes, which may take a short cut, against lists and named lanes, which cannot."""
     config, calls = program
     ours, theirs = run_here(config, calls), run_here(config, [by_the_general_way(config, call) for call in calls])
     assert_same_results(ours, theirs)
@@ -110,7 +110,7 @@ def is_ids(result: Any) -> bool:
     some_of_each(product([1, 3, 8, 9, 40], [(1, 70), (3, 70), (2, 260)], [False, True]), itemgetter(0), 3),
 )
 def test_both_back_ends_find_the_same_windows(n_step: int, ring: tuple[int, int], chunk: bool) -> None:
-    """Whether the marks of a window are read together or one by one: at ends, blocks' borders and after laps."""
+    """Check marks that are read together and one by one: at ends, blocks' borders and after laps."""
     lanes, rows = ring
     schema = relive.Schema(obs=relive.Field((), np.float64), action=relive.Field())
     batches = []
@@ -132,7 +132,7 @@ def test_both_back_ends_find_the_same_windows(n_step: int, ring: tuple[int, int]
 
 @pytest.mark.parametrize("size", [1024, 1031, 1500])
 def test_batches_larger_than_the_caches_have_the_same_bytes(size: int) -> None:
-    """Rows that begin and end within a line, and so are written past the caches only in part."""
+    """Check rows that begin and end within a line, and so are written past the caches only in part."""
     item = relive.Field((size,), np.uint8)
     batches = []
     for back_end in BACK_ENDS:
@@ -148,7 +148,7 @@ def test_batches_larger_than_the_caches_have_the_same_bytes(size: int) -> None:
 
 @pytest.mark.parametrize("n_step", [1, 3, 12])
 def test_both_back_ends_write_the_usual_steps_of_many_lanes(n_step: int) -> None:
-    """Among them steps that end their episode, and observations that are not the ones said to come next."""
+    """Check also steps that end their episode, and observations that are not the announced next ones."""
     lanes, found = 21, []
     for module in ("numpy", FIRST):
         rng = np.random.default_rng(n_step)

@@ -13,7 +13,7 @@ from back_ends import both
 @both
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
 def test_checksums_are_zlibs_at_every_length(kernels, dtype):
-    """Lengths around every step of the folding, and rows that start anywhere."""
+    """Check lengths around every step of the folding, and rows that start anywhere."""
     rng = np.random.default_rng(0)
     itemsize = np.dtype(dtype).itemsize
     for length in [*range(1, 300), 1023, 1024, 12_288]:
@@ -31,7 +31,7 @@ def test_checksums_of_no_rows(kernels):
 @pytest.mark.parametrize("shift", [0, 1, 8, 13])
 @pytest.mark.parametrize("shape", [(1,), (3,), (7, 5), (4, 64), (3, 64, 64)])
 def test_steps_are_copied_once_and_compared(kernels, shape, shift):
-    """Memory that starts anywhere; every byte that differs is noticed."""
+    """Check memory that starts anywhere; every byte that differs is noticed."""
     rng = np.random.default_rng(3)
     size = int(np.prod(shape))
 
@@ -70,7 +70,7 @@ def test_rows_are_scattered_from_many_blocks(kernels, shape):
 @pytest.mark.parametrize("width", [1, 4, 8, 24, 68, 600])
 @pytest.mark.parametrize(("lanes", "block", "depth"), [(1, 1, 9), (1, 4, 12), (3, 1, 10), (3, 4, 16), (70, 32, 64)])
 def test_ranges_of_lanes_are_copied_one_after_the_other(kernels, lanes, block, depth, width):
-    """Columns of their own and a field of a record at once; ranges of every length, which go round in their memory."""
+    """Check single columns and a field of a record at once; ranges of every length, which wrap in memory."""
     rng = np.random.default_rng(4)
     memory = rng.integers(0, 256, (depth * lanes, width + 5), dtype=np.uint8)
     lane, first = rng.integers(0, lanes, 60), rng.integers(0, 3 * depth, 60)
@@ -90,7 +90,7 @@ def test_ranges_of_lanes_are_copied_one_after_the_other(kernels, lanes, block, d
 @both
 @pytest.mark.parametrize(("lanes", "block", "depth"), [(1, 1, 90), (1, 4, 92), (3, 1, 100), (3, 4, 160), (70, 32, 64)])
 def test_rows_of_lanes_are_set_one_range_after_the_other(kernels, lanes, block, depth):
-    """Fields of a record and columns of their own at once; what lies between them, and ranges of no lane, stay."""
+    """Check fields of a record and single columns at once; bytes between them, and ranges of no lane, stay."""
     rng = np.random.default_rng(5)
     widths = [1, 4, 8, 24, 68, 600]
     memory = rng.integers(0, 256, (depth * lanes, sum(widths) + 7), dtype=np.uint8)

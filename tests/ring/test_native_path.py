@@ -55,7 +55,7 @@ def fields_of(schema: relive.Schema) -> dict[str, Any]:
 
 
 def step(schema: relive.Schema, lead: tuple[int, ...], t: int, most: int = 2) -> dict[str, Any]:
-    """Small numbers, arrays of the schema's dtypes; every fifth step ends an episode."""
+    """Make small numbers, arrays of the schema's dtypes; every fifth step ends an episode."""
     rng = np.random.default_rng(t)
 
     def value(field: Any) -> Any:
@@ -72,7 +72,7 @@ def given(change: Callable[[np.ndarray, relive.Field], Any], made: dict[str, Any
 
 
 def stored(calls: list[tuple[str, dict[str, Any]]], **choices: Any) -> tuple[list[Any], int]:
-    """What a buffer holds after some calls, and how many of these Python had to help with."""
+    """Return the contents of a buffer after some calls, and how many of these needed Python."""
     buffer = build(**choices)
     ids = [getattr(buffer, name)(**arguments) for name, arguments in calls]
     held = np.unique(np.concatenate([part.ravel() for part in ids]))
@@ -90,7 +90,7 @@ def leaves(value: Any) -> list[np.ndarray]:
 
 
 def assert_native(calls: list[tuple[str, dict[str, Any]]], **choices: Any) -> None:
-    """The same bits as in Python, and without it."""
+    """Check for the same bits as in Python, and without it."""
     with _kernels.use("numpy"):
         wanted, parsed = stored(calls, **choices)
     with _kernels.use("native"):
@@ -101,7 +101,7 @@ def assert_native(calls: list[tuple[str, dict[str, Any]]], **choices: Any) -> No
 
 
 def calls_with(change: Callable[[np.ndarray, relive.Field], Any], lanes: int = 2) -> list[tuple[str, dict[str, Any]]]:
-    """Steps of all lanes one by one, and several together in every arrangement of the leading axes."""
+    """Make steps of all lanes one by one, and several together in every arrangement of the leading axes."""
     calls = [("add", given(change, step(SCHEMA, (lanes,), t))) for t in range(7)]
     calls.append(("extend", given(change, step(SCHEMA, (lanes, 3), 7))))
     calls.append(("extend", given(change, step(SCHEMA, (3, lanes), 8)) | {"time_major": True}))
@@ -117,7 +117,7 @@ def test_every_layout(name: str, lanes: int) -> None:
 
 @pytest.mark.parametrize(("dtype", "lanes"), pairs(DTYPES, [1, 2]))
 def test_every_dtype(dtype: str, lanes: int) -> None:
-    """And with strides, too."""
+    """Check with strides, too."""
 
     def change(array: np.ndarray, field: relive.Field) -> np.ndarray:
         return array.astype(dtype) if legal(dtype, field) else array
@@ -128,7 +128,7 @@ def test_every_dtype(dtype: str, lanes: int) -> None:
 
 @pytest.mark.parametrize("name", SCALARS)
 def test_every_number(name: str) -> None:
-    """For one lane, whose axis is left out."""
+    """Check for one lane, whose axis is left out."""
     if "tensor" in name:
         pytest.importorskip("torch")
     dtype = {"int": "int64", "float": "float64", "0-d": "bool", "a tensor": "bool"}.get(name, name)
@@ -178,7 +178,7 @@ def test_every_sampler_and_item(choice: str) -> None:
 
 
 def test_a_list_of_lanes_that_leaves_out_one_of_64() -> None:
-    """What every step after an episode's end looks like in Gymnasium's NEXT_STEP mode."""
+    """Check the steps after an episode's end in Gymnasium's NEXT_STEP mode."""
     live = np.delete(np.arange(64), 17)
     assert_native([("add", step(FLAT, (63,), t) | {"env_ids": live}) for t in range(5)], schema=FLAT, lanes=64)
 
@@ -190,7 +190,7 @@ class Name(str):
 @pytest.mark.parametrize("form", [str, lambda name: "".join(list(name)), Name], ids=["interned", "made", "a subclass"])
 @pytest.mark.parametrize("same_order", [True, False])
 def test_every_kind_of_name(form: Callable[[str], str], same_order: bool) -> None:
-    """In whatever order the arguments come, and whatever is left out."""
+    """Check any order of the arguments, and any left out."""
     calls = calls_with(lambda array, field: array)
     for t, (_, made) in enumerate(calls):
         names = list(made)
@@ -222,7 +222,7 @@ def test_frames_behind_however_many(frames: int) -> None:
 
 @pytest.mark.parametrize("frames", [2, 3, 4, 5, 8, 16, 17])
 def test_stacks_behind_that_go_on(frames: int) -> None:
-    """Frame by frame; in every other step one number of an observation, or of the next one, is not what it was."""
+    """Check frame by frame; in every other step one number of an observation, or of the next one, changes."""
     rng = np.random.default_rng(frames)
     obs = {dtype: relive.Field((211,), dtype, stack=frames, stack_axis=-1) for dtype in ("uint8", "int16", "float32")}
     schema = relive.Schema(obs=obs, action=relive.Field())
@@ -243,7 +243,7 @@ def test_stacks_behind_that_go_on(frames: int) -> None:
 
 @pytest.mark.parametrize(("boundaries", "lanes"), [(0, 3), (0.1, 3), (1, 1)])
 def test_lanes_count_as_in_python(boundaries: float, lanes: int) -> None:
-    """After each step of several laps, ends included."""
+    """Check after each step of several laps, ends included."""
     counted = []
     for kernels in ("native", "numpy"):
         with _kernels.use(kernels):
@@ -265,7 +265,7 @@ def test_lanes_count_as_in_python(boundaries: float, lanes: int) -> None:
 
 @pytest.mark.parametrize("name", ["prioritized", "new as stored"])
 def test_time_first_writes_the_same_steps(name: str) -> None:
-    """Some lanes of three, over several laps, with priorities: ids differ in their axes alone."""
+    """Check some lanes of three, over several laps, with priorities: ids differ in their axes alone."""
     first: list[tuple[str, dict[str, Any]]] = []
     for k in range(9):
         made = step(FLAT, (2, 11), k) | {"priority": np.arange(22.0).reshape(2, 11) + k, "env_ids": [2, k % 2]}
@@ -308,7 +308,7 @@ def test_a_value_that_needs_python_is_stored_and_counted(form: Callable[[np.ndar
 
 
 def test_a_buffer_is_freed_as_soon_as_it_is_gone() -> None:
-    """Its memory must not wait for the garbage collector."""
+    """Check that its memory does not wait for the garbage collector."""
     gc.disable()
     try:
         with _kernels.use("native"):
@@ -322,7 +322,7 @@ def test_a_buffer_is_freed_as_soon_as_it_is_gone() -> None:
 
 
 def test_add_looks_like_the_method_that_it_stands_for() -> None:
-    """And a subclass's own method is called."""
+    """Check also that a subclass's own method is called."""
 
     class Counting(relive.ReplayBuffer):
         calls = 0
@@ -409,7 +409,7 @@ UPDATES: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[np.ndarray], Any
 
 @pytest.mark.parametrize("form", UPDATES)
 def test_an_update_is_one_call(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every form of numbers, some items being gone; the long way sets and counts the same."""
+    """Check every form of numbers, with some items gone; the long way sets and counts the same."""
     with _kernels.use("native"):
         long = build(FLAT, lanes=1, sampler=relive.Prioritized())
         monkeypatch.setattr("relive._buffer.drawing.update_priorities", lambda *arguments: pytest.fail("the long way"))

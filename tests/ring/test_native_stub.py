@@ -56,7 +56,7 @@ def test_the_stub_is_what_the_extension_says() -> None:
     ],
 )
 def test_meta_a_change_of_the_extension_is_noticed(name: str, before: str, after: str) -> None:
-    """The same module, but for one signature."""
+    """Check the same module, except for one signature."""
     module = native()
     ((text, *rest),) = getattr(module, name).__nb_signature__
     assert before in text
@@ -101,7 +101,7 @@ def sequence(text: str) -> str:
 
 
 def test_results_are_what_the_stub_says() -> None:
-    """Plans are the very classes of `relive._ring.plans`; arrays have the dtype that is written there."""
+    """Check that plans are the very classes of `relive._ring.plans`; arrays have the written dtypes."""
     import border_calls
 
     makers = border_calls.makers()

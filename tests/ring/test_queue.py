@@ -39,7 +39,7 @@ class Followed:
 
 
 def in_the_middle(n: int) -> np.ndarray:
-    """Uniforms that name each of n items once."""
+    """Return uniforms that name each of n items once."""
     return (np.arange(n) + 0.5) / n
 
 
@@ -53,7 +53,7 @@ def in_the_middle(n: int) -> np.ndarray:
     st.integers(0, 2**32 - 1),
 )
 def test_random_lives(window, lanes, rows, steps, dtype, seed):
-    """Two queues a ring, one refreshed now and then, one at the end only: the same draws on every back end."""
+    """Check two queues a ring, one refreshed now and then, one at the end only: the same draws on every back end."""
     rng = np.random.default_rng(seed)
     rings = [ring_of(module, lanes, rows, window, steps=min(rows, steps)) for module in BACKENDS]
     life = Life(rings, rng)
@@ -85,7 +85,7 @@ def test_random_lives(window, lanes, rows, steps, dtype, seed):
 
 
 def assert_counted(ring: Ring) -> None:
-    """Each lane has the steps that its marks show, those that it keeps at most, and nothing is left to mend."""
+    """Check that each lane has the steps that its marks show, at most those it keeps, and nothing left to repair."""
     first, head = first_rows(ring.counters, ring.rows), ring.counters[:, HEAD]
     lanes, rows = ranges(first, head)
     steps = (ring.marks[ring.at(rows, lanes)] & STEP) > 0
@@ -99,7 +99,7 @@ def assert_counted(ring: Ring) -> None:
 
 
 def assert_episodes(followed: Followed, life: Life, drawable: list[int]) -> None:
-    """Each stream that has an anchor is an episode, and within it each of its anchors is as likely."""
+    """Check that each stream with an anchor is an episode, within which all anchors are equally likely."""
     lanes = followed.ring.lanes
     episodes = [list(ids) for _, ids in groupby(drawable, lambda key: (key % lanes, life.stream_of[key]))]
     for number, ids in enumerate(episodes):
@@ -110,7 +110,7 @@ def assert_episodes(followed: Followed, life: Life, drawable: list[int]) -> None
 @both
 @pytest.mark.parametrize("name", DRAWS)
 def test_draws_are_uniform(kernels, name):
-    """Chi-square at the 1e-6 level: single draws, and pairs of different anchors."""
+    """Check by chi-square at the 1e-6 level: single draws, and pairs of different anchors."""
     life = Life([ring_of(kernels, 3, 9, WINDOWS[0])], np.random.default_rng(5))
     followed = Followed(kernels, life.rings[0])
     for _ in range(30):

@@ -51,7 +51,7 @@ def write(ring: Ring, lanes: np.ndarray, steps: int = 2) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_readers_see_what_those_see_that_look_everywhere(seed):
-    """Each refreshed at times of its own, behind calls for a few lanes, for all of them, and cuts."""
+    """Refresh each at times of its own, after calls for a few lanes, for all of them, and cuts."""
     rng = np.random.default_rng(seed)
     kinds = [(module, touched) for module in BACKENDS for touched in (True, False)]
     rings = [ring_of(module, LANES, ROWS, Window(span=2), KEEPS, touched=touched) for module, touched in kinds]
@@ -84,7 +84,7 @@ def write_unseen(ring: Ring, lanes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("touched", [True, False])
 @pytest.mark.parametrize("which", range(2))
 def test_only_groups_that_were_touched_are_looked_at(kernels, touched, which):
-    """Rows that come by another way than `write` are seen where nothing is counted; else with the next in the group."""
+    """Write rows past `write`: they are seen without counts, else together with the next in the group."""
     ring = ring_of(kernels, LANES, ROWS, Window(span=1), KEEPS, touched=touched)
     readers, everywhere = Readers(kernels, ring), not touched or kernels is BACKENDS[0]
     write(ring, np.array([3, 70]))
@@ -101,7 +101,7 @@ def test_only_groups_that_were_touched_are_looked_at(kernels, touched, which):
 @needs_native
 @pytest.mark.parametrize("which", range(2))
 def test_a_group_in_which_a_writer_is_at_work_is_looked_at(which):
-    """Its call began and has not ended; perhaps it was killed."""
+    """Begin a call without its end, as a killed writer does."""
     ring = ring_of(BACKENDS[-1], LANES, ROWS, Window(span=1), KEEPS)
     readers = Readers(BACKENDS[-1], ring)
     write(ring, np.array([3, 70]))
@@ -133,7 +133,7 @@ def test_a_look_before_a_draw_sees_what_became_ready(kernels):
 
 @needs_native
 def test_a_reader_that_failed_looks_again():
-    """What one call had taken in when it failed is not missing from the next, nor can anything be drawn before that."""
+    """Check that rows taken in by a failed call are in the next one, and that nothing can be drawn before it."""
     module = BACKENDS[-1]
     ring = ring_of(module, LANES, ROWS, Window(span=1), KEEPS)
     readers = Readers(module, ring)

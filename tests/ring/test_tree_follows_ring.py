@@ -26,7 +26,7 @@ LARGEST, ITEMS = 3, 4
     st.integers(0, 2**32 - 1),
 )
 def test_random_lives(lanes, rows, steps, starts, gives, seed):
-    """After every call the same bits in all arrays; leaves are powers of what a plain dict says."""
+    """Check for the same bits in all arrays after every call; leaves are powers of a plain dict's values."""
     rng = np.random.default_rng(seed)
     window = Window(span=2, lookback=1, starts=starts)
     rings = [ring_of(module, lanes, rows, window, ("given",), min(rows, steps)) for module in BACKENDS]
@@ -74,7 +74,7 @@ def test_random_lives(lanes, rows, steps, starts, gives, seed):
 
 
 def given_to(ring, key: int, usual: float) -> float:
-    """The priority that a step was given, or the usual one."""
+    """Return the priority that a step was given, or the usual one."""
     row, lane = divmod(key, ring.lanes)
     given = float(ring.given[ring.at(np.asarray(row), lane)])
     return -given if np.signbit(given) else usual
@@ -83,7 +83,7 @@ def given_to(ring, key: int, usual: float) -> float:
 @both
 @pytest.mark.parametrize("keep", [None, [True, True, False, True]])
 def test_the_running_maximum_counts_what_won(kernels, keep):
-    """Slot 1 is set to 9, then to 2: 9 was never anybody's priority. Nor was what is not kept."""
+    """Set slot 1 to 9, then to 2: 9 was never anybody's priority, nor was one that is not kept."""
     sums, mins, state = allocate(8)
     tree = kernels.Tree(sums, mins, state)
     slots, td = np.array([1, 3, 5, 1]), np.array([9.0, -4.0, 1.0, 2.0])

@@ -13,19 +13,19 @@ DRAWS, BATCH = 400_000, 20_000
 
 
 def decades(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Log-uniform over twelve decades."""
+    """Draw log-uniformly over twelve decades."""
     return 10.0 ** rng.uniform(-6, 6, n)
 
 
 def sparse(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Nine in ten are zero, the first and the last of them too."""
+    """Set nine in ten to zero, the first and the last of them too."""
     p = np.where(rng.random(n) < 0.9, 0.0, rng.random(n) + 0.1)
     p[[0, -1]], p[n // 2] = 0.0, 1.0
     return p
 
 
 def giant(rng: np.random.Generator, n: int) -> np.ndarray:
-    """One has as much as all others together."""
+    """Give one as much as all others together."""
     p = rng.random(n) + 0.5
     p[n // 3] = p.sum()
     return p
@@ -50,7 +50,7 @@ PROFILES = {
 
 
 def buffer_of(priorities: np.ndarray, **sampler: object) -> relive.ReplayBuffer:
-    """A full one-lane buffer with these raw priorities, in the order of ids."""
+    """Make a full one-lane buffer with these raw priorities, in the order of ids."""
     n = len(priorities)
     buffer = relive.ReplayBuffer(
         relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool")),
@@ -72,7 +72,7 @@ def extend(buffer: relive.ReplayBuffer, start: int, n: int, priorities: np.ndarr
 
 
 def count(buffer: relive.ReplayBuffer, ids: np.ndarray, draws: int = DRAWS, batch: int = BATCH) -> np.ndarray:
-    """How often each of `ids` (ascending) is drawn."""
+    """Count the draws of each of `ids` (ascending)."""
     counts = np.zeros(len(ids), np.int64)
     for _ in range(draws // batch):
         drawn = np.searchsorted(ids, buffer.sample(batch).ids)
@@ -99,7 +99,7 @@ def test_draws_follow_the_priorities(profile, stratified):
     "profile", [name for name in PROFILES if name not in ("uniform", "only the last", "only the first")]
 )
 def test_meta_uniform_draws_of_the_positive_ones_are_found(profile):
-    """A sampler that ignores how large a priority is fails the test above, whatever the priorities look like."""
+    """Check that a sampler that ignores the size of priorities fails the test above, for all priorities."""
     n, make = PROFILES[profile]
     rng = np.random.default_rng(7)
     raw = make(rng, n)
@@ -113,7 +113,7 @@ def test_meta_a_test_without_freedom_is_refused():
 
 
 def test_alpha_is_applied_once_and_to_every_kind_of_priority():
-    """Given, initial, running maximum and updated priorities all go through the same power."""
+    """Check that given, initial, running maximum and updated priorities all go through the same power."""
     buffer = relive.ReplayBuffer(
         relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool")),
         capacity=8,
@@ -138,7 +138,7 @@ def test_alpha_is_applied_once_and_to_every_kind_of_priority():
 
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_after_ten_laps_and_updates(lanes):
-    """Rings that went round with lanes at different speeds, ends inside, priorities updated late and twice."""
+    """Check full rings with lanes at different speeds, ends inside, priorities updated late and twice."""
     rng = np.random.default_rng(11)
     buffer = relive.ReplayBuffer(
         relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool")),
@@ -168,7 +168,7 @@ def test_after_ten_laps_and_updates(lanes):
 
 
 def drawable_ids(buffer: relive.ReplayBuffer, newest: np.ndarray) -> np.ndarray:
-    """Every id that can be read, in ascending order, found by trying all of two laps."""
+    """Return every id that can be read, in ascending order, found by trying all of two laps."""
     lanes = len(newest)
     found = []
     for key in (newest[:, None] - np.arange(2 * buffer.capacity // lanes) * lanes).ravel().tolist():
@@ -182,7 +182,7 @@ def drawable_ids(buffer: relive.ReplayBuffer, newest: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("batch", [1, 7, 32, 256])
 def test_strata(batch):
-    """In every batch each item's count is within two of its expectation: one draw per equal slice, in order."""
+    """Check that each item's count in a batch is within two of its expectation: one draw per equal slice, in order."""
     raw = decades(np.random.default_rng(2), 300) ** 0.25
     buffer = buffer_of(raw, alpha=1.0)
     edges = np.concatenate([[0.0], np.cumsum(raw)])
@@ -198,7 +198,7 @@ def test_strata(batch):
 
 @pytest.mark.parametrize("sampler", [relive.Prioritized(alpha=0.0), relive.Uniform()], ids=["alpha 0", "Uniform"])
 def test_uniform_over_all_lanes_together(sampler):
-    """Lanes of different lengths: every item equally likely, not every lane."""
+    """Check lanes of different lengths: every item equally likely, not every lane."""
     buffer = relive.ReplayBuffer(
         relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool")),
         capacity=400,
@@ -218,7 +218,7 @@ def test_uniform_over_all_lanes_together(sampler):
 @pytest.mark.parametrize(("size", "batch"), [(4, 2), (12, 4), (40, 39)])
 @pytest.mark.parametrize("kind", ["prioritized", "uniform"])
 def test_without_replacement(kind, size, batch):
-    """No repeats, and each item is in a batch as often as when NumPy draws them one after the other."""
+    """Check that nothing repeats, and that inclusions are as frequent as in NumPy's successive draws."""
     rng = np.random.default_rng(size)
     raw = decades(rng, size) ** 0.3
     buffer = buffer_of(raw, alpha=1.0, replacement=False)
@@ -244,7 +244,7 @@ def test_without_replacement(kind, size, batch):
 
 
 def test_unnormalised_weights_make_the_mean_unbiased():
-    """With beta = 1 the weighted mean of any quantity is its plain mean over the buffer."""
+    """Check that with beta = 1 the weighted mean of any quantity is its plain mean over the buffer."""
     raw = np.random.default_rng(4).random(200) + 0.05
     buffer = buffer_of(raw, alpha=1.0, beta=1.0, weights="none", stratified=False)
     total, weight = 0.0, 0.0
@@ -257,7 +257,7 @@ def test_unnormalised_weights_make_the_mean_unbiased():
 
 
 def two_lanes(item: object, sampler: object, capacity: int = 600) -> tuple[relive.ReplayBuffer, np.ndarray]:
-    """Two lanes that went round, with episodes of 1 to 40 steps that end in every way; and their drawable ids.
+    """Fill two lanes several times, with episodes of 1 to 40 steps that end in every way; return their drawable ids.
 
     Observations count the episodes of all lanes together, rewards the steps.
     """
@@ -302,7 +302,7 @@ def two_lanes(item: object, sampler: object, capacity: int = 600) -> tuple[reliv
     ids=["transitions", "sequences", "every third step", "across episodes"],
 )
 def test_every_episode_is_equally_likely(item):
-    """Also those of which only the last steps are left, or only a few starts; and in each one all of its items."""
+    """Check also those with only their last steps left, or only a few starts; and in each one all of its items."""
     buffer, ids = two_lanes(item, relive.Uniform(over="episodes"))
     obs = buffer.read(ids).obs
     episode = obs if obs.ndim == 1 else obs[:, 0]
@@ -317,7 +317,7 @@ def test_every_episode_is_equally_likely(item):
 @pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_sequences_without_replacement(prioritized):
-    """Inclusion frequencies of anchors, some of which are overwritten and some no starts, as NumPy's."""
+    """Compare inclusion frequencies of anchors with NumPy's; some are overwritten, and some rows no starts."""
     choice = relive.Prioritized(alpha=0.5, eps=0.0, replacement=False) if prioritized else None
     item = relive.Sequences(3, starts=4)
     buffer, ids = two_lanes(item, choice or relive.Uniform(replacement=False), capacity=160)

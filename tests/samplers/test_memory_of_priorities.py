@@ -20,7 +20,7 @@ TABLE = {
 
 
 def arrays_of(thing: Any, seen: set[int]) -> list[np.ndarray]:
-    """Every array that `thing` holds, in lists, too."""
+    """List every array that `thing` holds, in lists, too."""
     if id(thing) in seen:
         return []
     seen.add(id(thing))
@@ -49,7 +49,7 @@ def test_a_sampler_asks_the_storage_for_what_its_documentation_says(name: str) -
 
 @pytest.mark.parametrize("name", ["uniform", "episodes", "prioritized"])
 def test_a_sampler_has_no_large_array_of_its_own(name: str) -> None:
-    """All that it knows lies in the storage's memory."""
+    """Check that all its arrays are in the storage's memory."""
     opened: list[np.ndarray] = []
 
     class Watched(relive.Ram):

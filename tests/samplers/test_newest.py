@@ -59,7 +59,7 @@ def steps(t: int) -> dict[str, Any]:
 
 
 def live(buffer: relive.ReplayBuffer, model: Model, rng: np.random.Generator, calls: int, start: int = 0) -> list[Any]:
-    """A random program on both; what was drawn."""
+    """Run a random program on both; return the draws."""
     drawn = []
     for t in range(start, start + calls):
         given = np.round(rng.exponential(2, LANES), 2) if rng.random() < 0.2 else None

@@ -9,7 +9,7 @@ import relive
 
 
 def buffer(capacity: int = 100, n_step: int = 1, **sampler: object) -> relive.ReplayBuffer:
-    """One lane of small observations."""
+    """Make one lane of small observations."""
     return relive.ReplayBuffer(
         relive.Schema(obs=relive.Field((4,)), action=relive.Field((2,))),
         capacity=capacity,

@@ -13,12 +13,12 @@ CAPACITIES = [1, 2, 7, 8, 9, 63, 64, 65, 100, 513, 4097, 70_001]
 
 
 def exactly(a: float, b: float) -> bool:
-    """Equal within the rounding of a dozen additions."""
+    """Return True if equal within the rounding of a dozen additions."""
     return math.isclose(a, b, rel_tol=1e-14 * 12, abs_tol=0.0)
 
 
 def assert_is_tree_of(tree: relive.SumTree, leaves: np.ndarray, rng: np.random.Generator, probes: int = 2000) -> None:
-    """Total, minimum and search all agree with the plain array."""
+    """Check that total, minimum and search all agree with the plain array."""
     assert exactly(tree.total, math.fsum(leaves))
     positive = leaves[leaves > 0]
     assert tree.min == (positive.min() if len(positive) else math.inf)
@@ -38,7 +38,7 @@ def assert_is_tree_of(tree: relive.SumTree, leaves: np.ndarray, rng: np.random.G
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_any_capacity(capacity):
-    """Leaves in order, for powers of two and everything else; zeros are never found."""
+    """Check leaves in order, for powers of two and everything else; zeros are never found."""
     rng = np.random.default_rng(capacity)
     tree, leaves = relive.SumTree(capacity), np.zeros(capacity)
     for _ in range(6):
@@ -54,7 +54,7 @@ def test_any_capacity(capacity):
 
 @pytest.mark.parametrize("capacity", [9, 100, 4097])
 def test_a_leaf_of_zero_is_never_found(capacity):
-    """Not at 0, not at any edge, not one step of rounding beside it, not at the total."""
+    """Check at 0, at all edges, one step of rounding from them, and at the total."""
     rng = np.random.default_rng(1)
     for _ in range(20):
         leaves = np.where(rng.random(capacity) < 0.7, 0.0, 10 ** rng.uniform(-9, 9, capacity))
@@ -70,7 +70,7 @@ def test_a_leaf_of_zero_is_never_found(capacity):
 
 @pytest.mark.slow
 def test_ten_million_updates_and_then_a_shrink():
-    """No drift: sums stay those of the leaves, also when the priorities fall by twelve decades afterwards.
+    """Check against drift: sums stay those of the leaves, also after priorities fall by twelve decades.
 
     A tree that adjusts its sums by differences passes the first half and fails the second by several per cent.
     """
@@ -92,7 +92,7 @@ def test_ten_million_updates_and_then_a_shrink():
 
 
 def dismantle(tree: relive.SumTree, leaves: np.ndarray, rng: np.random.Generator) -> None:
-    """Zero the leaves in blocks, largest sums first: each inner sum is the whole total once, so each must be right."""
+    """Zero the leaves in blocks, largest sums first: each inner sum is the total once, so each must be right."""
     order = rng.permutation(-(-len(leaves) // 64))
     for block in order[:-1]:
         where = np.arange(block * 64, min(block * 64 + 64, len(leaves)))
@@ -108,7 +108,7 @@ def dismantle(tree: relive.SumTree, leaves: np.ndarray, rng: np.random.Generator
 
 
 def test_a_spike_leaves_nothing_behind():
-    """1e17 and back to 1: a tree of differences has total 0 afterwards."""
+    """Check 1e17 and back to 1: a tree of differences has total 0 afterwards."""
     tree = relive.SumTree(5)
     tree.set(np.arange(5), 1.0)
     tree.set(2, 1e17)

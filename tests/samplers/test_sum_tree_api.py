@@ -37,7 +37,7 @@ def test_a_new_tree_is_empty(capacity):
 @pytest.mark.parametrize("capacity", CAPACITIES)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_like_a_plain_array(capacity, seed):
-    """Any order of updates, with duplicates and zeros: sums and searches are those of the array."""
+    """Check any order of updates, with duplicates and zeros: sums and searches are those of the array."""
     rng = np.random.default_rng(seed)
     tree, plain = relive.SumTree(capacity), np.zeros(capacity)
     for _ in range(3):
@@ -56,14 +56,14 @@ def test_like_a_plain_array(capacity, seed):
 
 
 def test_half_open_shares():
-    """A prefix equal to a running sum belongs to the next positive leaf, the total to the last one."""
+    """Check that a prefix equal to a running sum finds the next positive leaf, and the total the last one."""
     tree = filled(0.0, 1.0, 0.0, 3.0, 0.0)
     assert [tree.find(p) for p in (0.0, 0.999, 1.0, 3.999, 4.0)] == [1, 1, 3, 3, 3]
     assert tree.find(4.0 * (1 + 1e-15)) == 3
 
 
 def test_shapes_of_results():
-    """A number gives a number, an array its own shape, and an empty one an empty one."""
+    """Check that a number gives a number, an array its own shape, and an empty one an empty one."""
     tree = filled(1.0, 2.0, 3.0)
     assert type(tree.find(0.5)) is int
     assert type(tree.find(np.float32(0.5))) is int
@@ -79,7 +79,7 @@ def test_shapes_of_results():
 
 
 def test_forms_of_set():
-    """One index, one value for all, any shape, any integer or float type, strided, nothing at all."""
+    """Check one index, one value for all, any shape, any integer or float type, strided, nothing at all."""
     tree = relive.SumTree(10)
     tree.set(3, 2)
     tree.set([0, 1], 0.5)
@@ -99,7 +99,7 @@ def test_the_last_of_several_values_counts():
 
 
 def test_min_follows_rises_and_zeros():
-    """A minimum that is only ever lowered, or that counts zeros, fails here."""
+    """Check against a minimum that is only ever lowered, or that counts zeros."""
     tree = filled(3.0, 1.0, 2.0)
     mins = []
     for index, value in ((1, 5.0), (2, 0.0), (0, 0.0), (1, 0.0), (2, 9.0)):
@@ -118,7 +118,7 @@ def test_values_are_a_view_that_cannot_be_written():
 
 
 def test_no_trace_of_a_giant():
-    """1e17 beside 1, then gone: a tree that adds differences is left with a total of 0 or worse."""
+    """Check 1e17 and 1, then without it: a tree that adds differences is left with a total of 0 or worse."""
     tree = filled(1.0, 1.0, 1.0, 1.0)
     tree.set(2, 1e17)
     tree.set(2, 1.0)
@@ -142,7 +142,7 @@ def test_a_capacity_beyond_all_memory():
 
 
 def test_memory_is_what_the_docstring_says():
-    """10.3 bytes a leaf: 8 for the leaf, and a seventh of 16 for the sums and minima above."""
+    """Check for 10.3 bytes a leaf: 8 for the leaf, and a seventh of 16 for the sums and minima above."""
     sums, mins, _ = allocate(1_000_000)
     assert sum(level.nbytes for level in sums + mins) / 1_000_000 < 10.3
     assert all(level.ctypes.data % 64 == 0 and len(level) % 8 == 0 for level in sums + mins)

@@ -25,7 +25,7 @@ def length_of(lane: Any, episode: Any) -> Any:
 
 
 def how_of(lane: Any, episode: Any) -> Any:
-    """1 terminated, 2 truncated, 3 both."""
+    """Return the end of an episode: 1 terminated, 2 truncated, 3 both."""
     return 1 + (lane + 2 * episode) % 3
 
 
@@ -34,7 +34,7 @@ def reward_of(lane: Any, episode: Any, t: Any) -> Any:
 
 
 class Counters:
-    """Where every lane is."""
+    """The lane, episode and step of every lane."""
 
     def __init__(self, lanes: int = LANES, device: Any = "cpu") -> None:
         self.lane = torch.arange(lanes, device=device)
@@ -44,7 +44,7 @@ class Counters:
         return torch.stack([self.lane, self.episode, self.t], 1).float() + 1
 
     def advance(self, live: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """A step of the lanes in `live`: rewards and both flags."""
+        """Step the lanes in `live`: return rewards and both flags."""
         live = torch.ones_like(self.lane, dtype=torch.bool) if live is None else live
         reward = torch.where(live, reward_of(self.lane, self.episode, self.t), 0).float()
         self.t = self.t + live
@@ -76,7 +76,7 @@ class ManagerBasedRlEnv:
 
 
 class Groups:
-    """What both have: groups of observations, tensors that are written into again, `env_ids` of a reset."""
+    """The common part of both: groups of observations, tensors that are overwritten, `env_ids` of a reset."""
 
     key, groups = "compute_final_obs", ("policy", "critic")
 

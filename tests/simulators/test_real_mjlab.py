@@ -24,7 +24,7 @@ LANES, STEPS = 4, 24
 
 
 def recorder_of(auto_reset: bool) -> tuple[Any, Recorder, Any]:
-    """Episodes of five steps; lanes begin in the middle of them."""
+    """Make a recorder with episodes of five steps; lanes begin in the middle of them."""
     cfg = tasks.load_env_cfg("Mjlab-Cartpole-Balance")
     cfg.scene.num_envs, cfg.auto_reset = LANES, auto_reset
     env = envs.ManagerBasedRlEnv(cfg, device="cpu")

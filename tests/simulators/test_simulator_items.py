@@ -92,7 +92,7 @@ CASES = [(name, True) for name in FORMS] + [(name, False) for name in WITHOUT]
 
 @dataclass
 class Happened:
-    """How every episode went, `[lane, episode]`: by the counters' own rules, or cut by a reset."""
+    """The course of every episode, `[lane, episode]`: by the counters' own rules, or cut by a reset."""
 
     finals: bool
     length: np.ndarray = field(init=False)
@@ -104,11 +104,11 @@ class Happened:
         self.how = np.broadcast_to(how_of(lane, episode), (LANES, EPISODES)).copy()
 
     def one_flag(self) -> None:
-        """As in Brax, where a step that terminates is not truncated, too."""
+        """Drop the truncation of terminated steps, as Brax does."""
         self.how[self.how == BOTH] = TERMINATED
 
     def cut(self, frames: np.ndarray, mask: np.ndarray) -> None:
-        """These lanes were reset at these frames: in mid-episode, unless they are over or have only begun."""
+        """Note a reset of these lanes at these frames: in mid-episode, unless they are over or have only begun."""
         lane, episode, t = frames[mask].T - 1
         within = (t > 0) & (t < self.length[lane, episode])
         self.length[lane[within], episode[within]] = t[within]
@@ -136,7 +136,7 @@ def code_of(frames: Any) -> Any:
 
 
 def plain(obs: Any, form: Form) -> np.ndarray:
-    """The frames of an observation, which every part of it has."""
+    """Return the frames of an observation, which every part of it has."""
     if form.groups is None:
         return np.asarray(obs).astype(int)
     first, second = (np.asarray(obs[name]) for name in form.groups)
@@ -178,7 +178,7 @@ def test_every_stored_item_happened(name: str, finals: bool, monkeypatch: pytest
 
 
 def resets(form: Form, recorder: Recorder, happened: Happened, obs: Any, rng: Any, t: int) -> Any:
-    """Now and then the caller resets: lanes that ended, where it has to, a few others, or all."""
+    """Reset now and then: lanes that ended, if the caller has to, a few others, or all."""
     frames = plain(obs, form)
     over = frames[:, 2] - 1 >= length_of(*(frames[:, :2].T - 1))
     if t % 40 == 37:

@@ -137,7 +137,7 @@ def test_a_first_observation_that_does_not_fit(name: str) -> None:
 
 
 def test_hidden_spaces_are_not_asked() -> None:
-    """A wrapper may change observations; the first of them decides."""
+    """Check that the first wrapper, which may change observations, decides."""
 
     class Hiding(gymnasium.Wrapper):  # type: ignore[misc,type-arg]
         def __init__(self, env: Any) -> None:
@@ -196,7 +196,7 @@ def test_lanes_of_a_reset_in_every_form(env_ids: Any) -> None:
 
 
 def test_what_continues() -> None:
-    """Everything but the step after an environment was put back; the stand-in looks whether it is so."""
+    """Check all except the step after an environment was reset alone; the stand-in checks for that."""
     recorder = recorder_of(IsaacLike())
     recorder.reset()
     for _ in range(2):
@@ -298,7 +298,7 @@ def test_as_an_error_it_refuses_a_step_that_changed_nothing() -> None:
 
 @pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 def test_in_inference_mode_and_out_of_it() -> None:
-    """Collectors step in it, learners draw outside of it."""
+    """Step in it, as collectors do, and draw outside of it, as learners do."""
     recorder = recorder_of(IsaacLike(False))
     with torch.inference_mode():
         recorder.reset()
@@ -314,7 +314,7 @@ def test_in_inference_mode_and_out_of_it() -> None:
 
 
 def test_terminated_steps_without_a_final_observation_are_no_mistake() -> None:
-    """In a task of finite horizon the time limit is an end like others."""
+    """Check a task of finite horizon, in which the time limit is an end like others."""
     recorder = recorder_of(IsaacLike(False, is_finite_horizon=True))
     recorder.reset()
     for _ in range(60):

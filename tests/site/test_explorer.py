@@ -43,7 +43,7 @@ def extension() -> Any:
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_the_recorded_traces_are_what_the_doctor_writes(name: str, extension: Any) -> None:
-    """After a change of the doctor or of a library: python docs/_ext/boundary_explorer.py."""
+    """Compare; after a change of the doctor or of a library: python docs/_ext/boundary_explorer.py."""
     if module := MODULES.get(name.partition("-")[0]):
         needs(module)
     assert extension.traced(name) == PIPELINES[name]["states"]
@@ -108,7 +108,7 @@ def said(value: float | None) -> str:
 
 
 def expected_row(number: int, item: list[Any]) -> list[tuple[str, bool]]:
-    """A row of the table, worked out from the recorded item."""
+    """Work out a row of the table from the recorded item."""
     values, probes, right = item[:4], item[4] if len(item) > 4 else [], item[5] if len(item) > 4 else None
     names = ("obs", "reward", "discount", "next_obs")
     wrong = {DATA["probes"][probe]["cell"] for probe in probes}
@@ -178,7 +178,7 @@ def test_the_keyboard_alone_changes_the_state(page: Any) -> None:
     ],
 )
 def test_an_address_names_a_state(given: str, verdict: str, page: Any, address: str) -> None:
-    """What a library has not, and what is no choice, falls back to what it has."""
+    """Check that absent modes and unknown choices fall back to the library's own."""
     page.goto(f"{address}#{given}")
     page.reload()
     assert verdict in page.inner_text("#explorer [role=status]")

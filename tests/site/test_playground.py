@@ -28,14 +28,14 @@ print(json.dumps({name: getattr(batch, name).tolist() for name in names}))
 
 
 def example(page: str) -> str:
-    """The first Python example of a page."""
+    """Return the first Python example of a page."""
     found = re.search(r"^```python\n(.*?)^```$", (ROOT / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert found
     return found[1]
 
 
 def test_the_example_is_that_of_the_readme_with_seeds() -> None:
-    """What is added: `seed=0` for the buffer, a seed for the actions, and lines that print."""
+    """Check the additions: `seed=0` for the buffer, a seed for the actions, and lines that print."""
     here = ast.parse(example("docs/playground.md"))
     for node in ast.walk(here):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "relive.ReplayBuffer":
@@ -97,7 +97,7 @@ def run(page: Any, code: str) -> tuple[str, str]:
 @pytest.mark.site
 @BUILT
 def test_it_draws_the_batch_that_is_drawn_elsewhere(browser: Any, address: str) -> None:
-    """Ids and steps are the same; the pendulums' numbers agree as far as sines do. Nothing is loaded from elsewhere."""
+    """Check that ids and steps are the same, the pendulums' numbers up to sines, and that all is loaded from here."""
     page = browser.new_page()
     asked: list[str] = []
     page.context.on("request", lambda request: asked.append(request.url))

@@ -67,7 +67,7 @@ def browser() -> Iterator[Any]:
 
 
 def pages(site: Path) -> list[str]:
-    """Every page but the one that leads to the first."""
+    """List every page but the one that leads to the first."""
     return sorted({str(path.relative_to(site)) for path in site.rglob("*.html")} - {"index.html"})
 
 
@@ -87,7 +87,7 @@ def test_every_link_and_anchor_leads_somewhere(site: Path) -> None:
 
 
 def test_pages_are_quiet_and_fit_a_narrow_screen(site: Path, address: str, browser: Any) -> None:
-    """No error in the console, no failed request, none to elsewhere; no scrolling sideways at 360 pixels."""
+    """Check for no error in the console, no failed or foreign request; no scrolling sideways at 360 pixels."""
     page = browser.new_page(viewport={"width": 360, "height": 740})
     faults: list[str] = []
     page.on("console", lambda said: faults.append(f"{said.location}: {said.text}") if said.type == "error" else None)
@@ -169,7 +169,7 @@ def test_what_can_be_used_is_accessible_and_fits(
 
 @pytest.mark.parametrize("releases", [["0.2", "0.1"], None])
 def test_the_choice_of_releases(releases: list[str] | None, site: Path, browser: Any, tmp_path: Path) -> None:
-    """It shows only in the folder of a release that stands beside `versions.json`, and leads to the same page."""
+    """Check that it shows only in a release's folder next to `versions.json`, and leads to the same page."""
     for name in ("0.1", "0.2"):
         (tmp_path / name).symlink_to(site)
     if releases:

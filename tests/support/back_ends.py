@@ -42,7 +42,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 def instruction_sets() -> list[str]:
-    """Those that the extension has and this processor can run, as it says itself when asked for another."""
+    """List those of the extension that this processor can run, from its message for an unknown one."""
     if not HAS_NATIVE:
         return []
     said = run_python("import relive._ring.kernels as k; k.active()", RELIVE_SIMD="abacus").stderr.splitlines()[-1]
@@ -50,7 +50,7 @@ def instruction_sets() -> list[str]:
 
 
 def digest(value: object) -> str:
-    """The bits of arrays, numbers and nests of them."""
+    """Hash the bytes of arrays, numbers and nests of them."""
     if isinstance(value, (tuple, list)):
         return hashlib.sha256("".join(map(digest, value)).encode()).hexdigest()
     array = np.asarray(value)
@@ -58,7 +58,7 @@ def digest(value: object) -> str:
 
 
 def transcript(kernels: ModuleType) -> str:
-    """A digest of everything the kernels give over a fixed program with sizes around every block and switch."""
+    """Hash all that the kernels return over a fixed program with sizes around every block and switch."""
     rng, seen = np.random.default_rng(7), []
     for capacity in (*CAPACITIES, 70_001):
         arrays = allocate(capacity)
@@ -88,7 +88,7 @@ def transcript(kernels: ModuleType) -> str:
 
 
 def stacks_behind() -> str:
-    """A digest of stacks with frames behind as they are drawn, of several counts, lengths and sizes of elements."""
+    """Hash drawn stacks with frames on the last axis, of several counts, lengths and sizes of elements."""
     rng, seen = np.random.default_rng(8), []
     for frames in (2, 3, 4, 5, 7, 8, 13, 17):
         kinds = product((1, 205), ("uint8", "int16", "float32", "float64", "complex128"))

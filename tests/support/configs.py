@@ -65,7 +65,7 @@ class Config:
         return ("state",) if self.sequences and self.sequences["time_major"] else None
 
     def build(self) -> relive.ReplayBuffer:
-        """The buffer; its capacity leaves a remainder that no lane uses."""
+        """Build the buffer; its capacity leaves a remainder that no lane uses."""
         windows: dict[str, Any] = {"n_step": self.n_step, "gamma": self.gamma}
         transitions = relive.Transitions(**windows, chunk=self.chunk)
         return relive.ReplayBuffer(
@@ -80,13 +80,13 @@ class Config:
         )
 
     def choice(self) -> Any:
-        """The sampler."""
+        """Return the sampler."""
         if self.sampler is not None:
             return relive.Prioritized(**self.sampler)
         return relive.Uniform() if self.over == "steps" else relive.Uniform(over=self.over)
 
     def oracle(self) -> OracleBuffer:
-        """The model of the same buffer."""
+        """Build the model of the same buffer."""
         initial = 1.0 if self.sampler is None else self.sampler["initial"]
         item: Any = TransitionsModel(self.n_step, self.gamma, chunk=self.chunk)
         if self.sequences:
@@ -105,11 +105,11 @@ class Config:
         return OracleBuffer(self.num_envs, self.rows, item, self.steps, initial, stacks)
 
     def envs(self) -> WildEnvs:
-        """Environments that feed both."""
+        """Build environments that feed both."""
         return WildEnvs(self.fields, self.num_envs)
 
     def mass(self, raw: np.ndarray) -> np.ndarray:
-        """What a raw priority weighs in a draw; zero means never, whatever alpha is."""
+        """Return the mass of a raw priority in a draw; zero means never, for any alpha."""
         alpha = 0.0 if self.sampler is None else self.sampler["alpha"]
         return np.where(raw > 0, np.power(np.where(raw > 0, raw, 1.0), alpha), 0.0)
 
@@ -141,7 +141,7 @@ samplers = st.integers(0, 3).flatmap(lambda k: prioritized if k else st.none())
 
 @st.composite
 def sequences(draw: st.DrawFn) -> tuple[dict[str, Any], int | None]:
-    """Arguments of `Sequences`, and how often a state is stored."""
+    """Draw arguments of `Sequences`, and how often a state is stored."""
     starts = draw(st.sampled_from([1, 1, 1, 2, 3, 4]))
     burn_in, across = draw(st.integers(0, 4)), draw(st.booleans())
     kept = [k for k in range(1, starts + 1) if starts % k == 0 and (across or burn_in % k == 0)]
@@ -157,7 +157,7 @@ def sequences(draw: st.DrawFn) -> tuple[dict[str, Any], int | None]:
 
 @st.composite
 def configs(draw: st.DrawFn, writable: bool = False) -> Config:
-    """Small buffers, so that a few dozen steps make several laps; every other one has `writable` fields."""
+    """Draw small buffers, so that a few dozen steps make several laps; every other one has `writable` fields."""
     n_step = draw(st.integers(1, 7))
     schema = draw(st.sampled_from(sorted(SCHEMAS)))
     choice, every = draw(st.one_of(st.just((None, None)), st.just((None, 1)), sequences()))

@@ -15,7 +15,7 @@ GAMMA = 0.5  # a power of two, so that float32 sums are exact
 def truth(
     obs: np.ndarray, n: int, cuts: Mapping[tuple[int, int], int], gamma: float = GAMMA
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rewards, discounts and next observations of the n-step windows from these observations `[B, 3]`.
+    """Compute rewards, discounts and next observations of the n-step windows from these observations `[B, 3]`.
 
     Args:
         obs: Environment, episode and step.
@@ -37,7 +37,7 @@ def truth(
 def wrong(
     obs: Any, reward: Any, discount: Any, next_obs: Any, n: int, cuts: Mapping[tuple[int, int], int] | None = None
 ) -> int:
-    """How many items are not what they should be; the next observation counts where it is bootstrapped from."""
+    """Count the wrong items; the next observation counts if it is bootstrapped from."""
     want = truth(np.asarray(obs), n, cuts or {})
     same = (np.asarray(reward).reshape(-1) == want[0]) & (np.asarray(discount).reshape(-1) == want[1])
     same &= (np.asarray(next_obs) == want[2]).all(axis=1) | (want[1] == 0)
@@ -45,5 +45,5 @@ def wrong(
 
 
 def coded(obs: np.ndarray) -> np.ndarray:
-    """One number for each observation."""
+    """Return one number for each observation."""
     return obs[..., 0] * 10_000.0 + obs[..., 1] * 100 + obs[..., 2]

@@ -16,7 +16,7 @@ MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def some(values: Iterable[T], at_most: int) -> list[T]:
-    """All values in the long mode, else so many of them, spread evenly; the first and the last always."""
+    """Return all values in the long mode, else `at_most` of them, spread evenly; the first and the last always."""
     every = list(values)
     if LONG or len(every) <= at_most:
         return every
@@ -25,7 +25,7 @@ def some(values: Iterable[T], at_most: int) -> list[T]:
 
 
 def some_of_each(values: Iterable[T], kind: Callable[[T], Hashable], at_most: int) -> list[T]:
-    """The same of each kind of value, in the order that they came in."""
+    """Return the same of each kind of value, in their original order."""
     every = list(values)
     places: dict[Hashable, list[int]] = {}
     for place, value in enumerate(every):
@@ -34,7 +34,7 @@ def some_of_each(values: Iterable[T], kind: Callable[[T], Hashable], at_most: in
 
 
 def pairs(values: Iterable[T], others: Sequence[U]) -> list[tuple[T, U]]:
-    """Every value with every other in the long mode, else with one of them, in turns."""
+    """Pair every value with every other in the long mode, else with one of them, in turns."""
     every = list(values)
     if LONG:
         return [*product(every, others)]

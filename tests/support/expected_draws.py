@@ -6,7 +6,7 @@ import numpy as np
 
 
 def stratified_targets(u: np.ndarray, total: float, stratified: bool) -> np.ndarray:
-    """Where the uniforms fall on the cumulative priorities."""
+    """Return the uniforms' targets on the cumulative priorities."""
     if not stratified:
         return u * total
     return (np.arange(len(u)) + u) * (total / len(u))
@@ -22,7 +22,7 @@ def draw(mass: np.ndarray, targets: np.ndarray, slack: float = 1e-9) -> tuple[np
 
 
 def is_weights(mass: np.ndarray, drawn: np.ndarray, beta: float, normalise: str) -> np.ndarray:
-    """(N P)^-beta, divided by the largest in the batch, in the buffer, or not."""
+    """Compute (N P)^-beta, divided by the largest in the batch, in the buffer, or not."""
     weights = (len(mass) * mass[drawn] / mass.sum()) ** -beta
     if normalise == "batch":
         return weights / weights.max()

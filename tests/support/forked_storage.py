@@ -40,11 +40,11 @@ class ForkedMemory:
         self._arrays = arrays
 
     def host(self, name: str) -> np.ndarray:
-        """The array that was asked for as `name`."""
+        """Return the array that was asked for as `name`."""
         return self._arrays[name]
 
 
 def _mapped(wanted: ArraySpec, shared: bool) -> np.ndarray:
-    """The ring's arrays are seen by all processes; a sampler's belong to whoever draws."""
+    """Map the ring's arrays for all processes; a sampler's belong to the one that draws."""
     mapping = mmap.mmap(-1, max(wanted.nbytes, 1), mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE)
     return np.ndarray(wanted.shape, wanted.dtype, mapping)

@@ -36,7 +36,7 @@ DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def code_lines(path: Path) -> int:
-    """Lines of a Python or C++ file that hold code: no docstrings, comments or blank lines."""
+    """Count the lines of a Python or C++ file that hold code: no docstrings, comments or blank lines."""
     text = path.read_text(encoding="utf-8")
     return python_code(text) if path.suffix == ".py" else cpp_code(text)
 
@@ -71,7 +71,7 @@ class Checkout:
         self.trees = {path: ast.parse(file.read_text(encoding="utf-8")) for path, file in self.files.items()}
 
     def nodes(self, kind: Any) -> Iterator[tuple[str, Any]]:
-        """Every node of a kind, and its place."""
+        """Yield every node of a kind, and its position."""
         for path, tree in self.trees.items():
             yield from ((f"{path}:{node.lineno}", node) for node in ast.walk(tree) if isinstance(node, kind))
 
@@ -129,7 +129,7 @@ class Checkout:
         }
 
     def circles(self) -> list[str]:
-        """Sets of modules that need each other."""
+        """List sets of modules that need each other."""
         reach = {name: set(targets) for name, targets in self.graph.items()}
         grown = True
         while grown:
@@ -154,7 +154,7 @@ class Checkout:
         return [f"{one} -> {two}" for one, two in self.pairs if layers[one] < layers[two]]
 
     def class_checks(self) -> list[str]:
-        """Checks for the class of a sampler or an item, outside their packages and the trainers."""
+        """List checks for the class of a sampler or an item, outside their packages and the trainers."""
         own = ("samplers/", "items/")
         classes = {node.name for at, node in self.nodes(ast.ClassDef) if at.startswith(own)}
         calls = [(at, node) for at, node in self.nodes(ast.Call) if not at.startswith((*own, "lab/"))]
@@ -163,18 +163,18 @@ class Checkout:
         return [f"{at}: {ast.unparse(node)}" for at, node, names in texts if classes.intersection(names)]
 
     def tree_maps(self) -> list[str]:
-        """Functions that build a mapping of what they give for the values of a mapping."""
+        """List functions that build a mapping of their own results for the values of a mapping."""
         return [f"{at}: {node.name}" for at, node in self.nodes(ast.FunctionDef) if maps_a_tree(node)]
 
     def class_names(self) -> list[str]:
-        """Names of classes that several modules define."""
+        """List names of classes that several modules define."""
         homes: dict[str, list[str]] = {}
         for at, node in self.nodes(ast.ClassDef):
             homes.setdefault(node.name, []).append(at)
         return [f"{name}: {', '.join(places)}" for name, places in sorted(homes.items()) if len(places) > 1]
 
     def core_uses(self) -> list[str]:
-        """Uses of a buffer's private parts, and imports of private rooms, where public names are meant to be enough."""
+        """List uses of a buffer's private parts, and imports of private rooms, in rooms that need only public names."""
         found = []
         for path, tree in self.trees.items():
             if room(path) not in AS_USERS and path.parts[:2] != ("ray", "rllib"):
@@ -189,7 +189,7 @@ class Checkout:
         return found
 
     def long_functions(self) -> list[str]:
-        """Functions of more than `LONGEST` lines of code, docstrings and the signature's aside."""
+        """List functions of more than `LONGEST` lines of code, docstrings and the signature's aside."""
         found = []
         for at, node in self.nodes((ast.FunctionDef, ast.AsyncFunctionDef)):
             body = node.body[ast.get_docstring(node) is not None :]
@@ -198,7 +198,7 @@ class Checkout:
         return found
 
     def moods(self) -> list[str]:
-        """Docstrings of functions that begin with no verb, of others that begin with a question."""
+        """List docstrings of functions that begin with no verb, and of others that begin with a question."""
         return [
             f"{at}: {text.splitlines()[0]}"
             for at, node in self.nodes((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
@@ -206,7 +206,7 @@ class Checkout:
         ]
 
     def code(self) -> dict[str, int]:
-        """Lines of code by room: of the package, and those beside it."""
+        """Count lines of code by room: of the package, and of the folders outside it."""
         rooms: dict[str, int] = {}
         for path, file in self.files.items():
             rooms[room(path)] = rooms.get(room(path), 0) + code_lines(file)
@@ -245,7 +245,7 @@ def lines(path: Path) -> int:
 
 
 def names_taken(module: str, path: Path) -> Iterator[tuple[str, str, str]]:
-    """Of each import of a module: where from, the name, and its name here."""
+    """Yield, for each import of a module, its origin, the name, and its name here."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

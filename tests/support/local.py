@@ -36,7 +36,7 @@ class Promise:
 
 
 def frozen(value: Any) -> Any:
-    """What arrives at the other side: copies, which cannot be written."""
+    """Copy a value as it arrives at the other side: read-only."""
     if isinstance(value, np.ndarray):
         assert value.flags.c_contiguous, "an array that is not contiguous travels element by element"
         copied = value.copy()
@@ -140,7 +140,7 @@ class Local:
         self.run(shard)
 
     def kill(self, shard: int, executed: int = 0) -> None:
-        """The shard dies; of its waiting calls the first `executed` were executed, and nobody hears of it."""
+        """Kill a shard; the first `executed` of its waiting calls were executed, without a reply."""
         for promise in self.queues[shard][:executed]:
             getattr(self.objects[shard], promise.method)(*promise.arguments)
         for promise in self.queues[shard]:
@@ -155,7 +155,7 @@ class Local:
 
 
 def local_shards(schema: relive.Schema, capacity: int, *, seed: int | None = 0, **choices: Any) -> tuple[Shards, Local]:
-    """A handle, and the shards that it reaches, in this process."""
+    """Make a handle, and the shards that it reaches, in this process."""
     rng = np.random.default_rng(seed)
     source = choices.pop("source", None)
     names = ("num_envs", "shards", "item", "sampler", "save_dir", "save_every")

@@ -55,5 +55,5 @@ class MappedMemory:
         }
 
     def host(self, name: str) -> np.ndarray:
-        """The array that was asked for as `name`."""
+        """Return the array that was asked for as `name`."""
         return self._arrays[name]

@@ -9,7 +9,7 @@ import pytest
 
 
 def needs(name: str, *others: str) -> Any:
-    """The first of these modules; without any of them the test, or the file at whose top this stands, is skipped."""
+    """Import the first of these modules; without any of them, skip the test, or the file that calls this at its top."""
     found = []
     for module in (name, *others):
         try:

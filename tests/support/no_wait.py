@@ -50,7 +50,7 @@ class NoWait(TorchDispatchMode):
 
 
 def fake_device() -> torch.device:
-    """A device without kernels, for use in a `FakeTensorMode`: tensors know that they lie there."""
+    """Make a device without kernels, for use in a `FakeTensorMode`: its tensors know their device."""
     name = "_setup_privateuseone_for_python_backend"
     setup = getattr(torch.utils.backend_registration, name, None)
     if setup is None:

@@ -60,7 +60,7 @@ FORMS: dict[str, Callable[[np.ndarray], Any]] = {
 
 
 def spoil(arguments: dict[str, Any], name: str, form: str) -> dict[str, Any]:
-    """The same call with one field (the first leaf of a nested one) handed over in another form."""
+    """Return the same call with one field (the first leaf of a nested one) in another form."""
 
     def change(value: Any) -> Any:
         if isinstance(value, dict):
@@ -110,7 +110,7 @@ def programs(draw: st.DrawFn, spoiled: bool = True) -> tuple[Config, list[Call]]
 
 
 def run(backend: str, config: Config, calls: list[Call]) -> list[Any]:
-    """What every call gave: the result, or the text of the refusal."""
+    """Return every call's result, or the text of its refusal."""
     with kernels.use(backend):
         buffer = config.build()
         results: list[Any] = []
@@ -136,7 +136,7 @@ def vars_of(stats: Any) -> dict[str, Any]:
 
 
 def assert_same_results(ours: list[Any], theirs: list[Any]) -> None:
-    """Every call gave the same, refusals included."""
+    """Check that every call has the same result, refusals included."""
     for one, other in zip(ours, theirs, strict=True):
         assert type(one) is type(other), (one, other)
         if isinstance(one, tuple):

@@ -24,7 +24,7 @@ def ring_of(
     steps: int = 0,
     touched: bool = True,
 ) -> Ring:
-    """An empty ring on a back end, whose lanes keep `steps` steps; 0: as many as they have rows."""
+    """Make an empty ring on a back end, whose lanes keep `steps` steps; 0: as many as they have rows."""
     keeps = (*keeps, TOUCHED) if touched else keeps
     spec = {f"ring/{name}": wanted for name, wanted in Ring.spec(SCHEMA, window, lanes, rows, keeps).items()}
     memory = relive.Ram().open(spec, b"")
@@ -34,7 +34,7 @@ def ring_of(
 
 @dataclass
 class Life:
-    """What happens to several rings alike; `stream_of` tells which stream the step of an id belongs to."""
+    """A life of several rings alike; `stream_of` gives the stream of the step with an id."""
 
     rings: list[Ring]
     rng: np.random.Generator
@@ -49,7 +49,7 @@ class Life:
         self.fresh = np.ones(lanes, bool)
 
     def go_on(self) -> None:
-        """One call: steps of some lanes, or a cut."""
+        """Make one call: steps of some lanes, or a cut."""
         lanes = np.flatnonzero(self.rng.random(len(self.weights)) < self.weights)
         if not len(lanes):
             return
@@ -89,7 +89,7 @@ class Life:
         self._check_standing(results[0].ravel(), obs.ravel())
 
     def _check_standing(self, ids: np.ndarray, obs: np.ndarray) -> None:
-        """Every ring finds the steps just written, those that a walk of no steps finds, and no others."""
+        """Check that every ring finds the written steps, those that a walk of no steps finds, and no others."""
         ring = self.rings[0]
         around = np.arange(-3, (int(ring.counters[:, 0].max()) + 2) * ring.lanes)
         rows = ring.kernel.standing(around)
@@ -100,7 +100,7 @@ class Life:
         np.testing.assert_array_equal(ring.observations[0][kept[kept >= 0]], obs[kept >= 0])
 
     def drawable(self) -> list[int]:
-        """The ids that can be drawn, lane by lane, oldest first."""
+        """Return the ids that can be drawn, lane by lane, oldest first."""
         ring, ids = self.rings[0], np.array(sorted(self.stream_of), np.int64)
         _, states = ring.locate(ids)
         found = ids if states is None else ids[states == State.DRAWABLE]

@@ -12,7 +12,7 @@ from needs import needs
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
-    """One Ray cluster for all tests that need one: it takes seconds to start, more on a busy machine."""
+    """Yield one Ray cluster for all tests that need one: it takes seconds to start, more on a busy machine."""
     ray = needs("ray")
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
     given = os.environ.get("RELIVE_RAY_ADDRESS", "local")  # another one saves its start

@@ -68,7 +68,7 @@ def loaded(path: Path, **choices: Any) -> TrajectoryReplayBuffer:
 
 
 def sampled(path: Path, cache: int) -> Any:
-    """Rows of a directory: single ones, or from whole trajectories."""
+    """Draw rows of a directory: single ones, or from whole trajectories."""
     return loaded(path, cache_size=cache).sample(64)
 
 

@@ -15,7 +15,7 @@ DTYPES = ["bool", "u1", "i1", "i2", "u2", "f2", "i4", "u4", "f4", "f8", "i8", "u
 
 @dataclass(frozen=True)
 class Fields:
-    """What all trajectories of one buffer have: names, dtypes and the shape of one row."""
+    """The fields of all trajectories of one buffer: names, dtypes and the shape of one row."""
 
     plain: dict[str, tuple[str, tuple[int, ...]]]
     observed: dict[str, tuple[str, tuple[int, ...]]]
@@ -47,7 +47,7 @@ sizes = st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(0, 2), st.bo
 
 
 def noise(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Any:
-    """Any bytes that the dtype can hold, NaNs included."""
+    """Draw any bytes that the dtype can hold, NaNs included."""
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
     kind = np.dtype(dtype)
@@ -55,7 +55,7 @@ def noise(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 def rollout(kinds: Fields, size: Size, serial: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What an algorithm would hand over, and what a buffer is to keep of it."""
+    """Make an algorithm's trajectory, and the part that a buffer has to keep."""
     rng = np.random.default_rng(serial)
     t, b = np.indices((size.length, size.width))
     code = np.stack([np.full_like(t, serial), t, b], axis=2)
@@ -77,7 +77,7 @@ def rollout(kinds: Fields, size: Size, serial: int) -> tuple[dict[str, Any], dic
 
 
 def with_further_rows(rng: np.random.Generator, size: Size, *, first: bool) -> tuple[Any, Any]:
-    """Flags or values with a further row for each epoch, at its beginning or its end; and without."""
+    """Make flags or values with a further row for each epoch, at its beginning or its end; and without."""
     kept = noise(rng, "bool" if first else "f4", (size.length, size.width, 1))
     if not size.epochs:
         return kept, kept
@@ -89,14 +89,14 @@ def with_further_rows(rng: np.random.Generator, size: Size, *, first: bool) -> t
 
 
 def as_tensors(tree: Any) -> Any:
-    """The same, as PyTorch tensors where that has such a dtype."""
+    """Convert to PyTorch tensors, if that has such a dtype."""
     if isinstance(tree, Mapping):
         return {name: as_tensors(value) for name, value in tree.items()}
     return tree if tree.dtype.kind == "u" and tree.dtype.itemsize > 1 else torch.from_numpy(tree.copy())
 
 
 def leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Every array by its dotted name."""
+    """Yield every array by its dotted name."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{above}{name}.")
@@ -105,6 +105,6 @@ def leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 
 def simple(serial: int, length: int = 5, width: int = 2, cells: int = 4, *, shared: bool = True) -> dict[str, Any]:
-    """A trajectory of one kind, float32 observations that follow from its serial number."""
+    """Make a trajectory of one kind, float32 observations that follow from its serial number."""
     kinds = Fields({"rewards": ("f4", (1,))}, {"states": ("f4", (cells,))}, ("dones",), False)
     return rollout(kinds, Size(length, width, 0, shared), serial)[0]

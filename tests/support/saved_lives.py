@@ -32,13 +32,13 @@ SAMPLERS: dict[str, Any] = {
 
 
 def build(sampler: str = "prioritized") -> relive.ReplayBuffer:
-    """A buffer that has lived no round yet."""
+    """Make a buffer that has lived no round yet."""
     item = relive.Sequences(3, n_step=2, starts=2)
     return relive.ReplayBuffer(SCHEMA, LANES * ROWS, num_envs=LANES, item=item, sampler=SAMPLERS[sampler], seed=5)
 
 
 def live(buffer: relive.ReplayBuffer, serial: int) -> Any:
-    """One round: steps of some lanes, of which some end, and a draw with new priorities."""
+    """Live one round: steps of some lanes, some of which end, and a draw with new priorities."""
     rng = np.random.default_rng(serial)
     lanes = [[0, 1, 2], [1, 2], [2]][serial % 3]
     shape = (len(lanes), int(rng.integers(3, 9)))
@@ -69,7 +69,7 @@ def live(buffer: relive.ReplayBuffer, serial: int) -> Any:
 
 
 def digest(buffer: relive.ReplayBuffer) -> str:
-    """Of every array, of the generator, and of what is drawn from now on; the buffer goes on thereby."""
+    """Hash every array, the generator, and later draws, which change the buffer."""
     found, now = hashlib.sha256(), copied(buffer._core)
     choices = now.choices
     facts = [choices.rows, repr(choices.item), repr(choices.sampler), repr(now.facts.rng.bit_generator.state)]
@@ -98,14 +98,14 @@ def digest(buffer: relive.ReplayBuffer) -> str:
 
 
 def leaves(batch: Any, above: str = "") -> Any:
-    """Every array of a batch by its name."""
+    """Yield every array of a batch by its name."""
     for name, value in batch.items():
         yield from leaves(value, f"{above}{name}.") if hasattr(value, "items") else [(above + name, value)]
 
 
 @lru_cache(maxsize=1024)
 def after(rounds: int, sampler: str = "prioritized") -> str:
-    """The digest of a buffer that has lived so many rounds."""
+    """Return the digest of a buffer that has lived that many rounds."""
     buffer = build(sampler)
     for serial in range(rounds):
         live(buffer, serial)
@@ -113,19 +113,19 @@ def after(rounds: int, sampler: str = "prioritized") -> str:
 
 
 def rounds_of(buffer: relive.ReplayBuffer, among: Any) -> int:
-    """How many of `among` rounds a buffer has lived; every bit of it is compared."""
+    """Find which of `among` rounds a buffer has lived; every bit of it is compared."""
     found, sampler = digest(buffer), type(buffer.sampler).__name__.lower()
     return next(rounds for rounds in among if after(rounds, sampler) == found)
 
 
 def numbers(path: Path) -> list[int]:
-    """The saves whose manifests are there, the newest first."""
+    """List the saves whose manifests are there, the newest first."""
     found = (_manifest.number_of(name) for name in os.listdir(path) if name.startswith("save-"))
     return sorted((number for number in found if number), reverse=True)
 
 
 def only_saves(path: Path, keep: int) -> None:
-    """Nothing is there but `keep` saves at most and their files."""
+    """Check that nothing is there but `keep` saves at most and their files."""
     names, folder = set(os.listdir(path)) - {"lock"}, relive._disk.files.Folder(path)
     needed = set()
     for number in numbers(path):

@@ -29,7 +29,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The address of a server of this folder."""
+    """Serve this folder; yield the address."""
     handler = functools.partial(_Quiet, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -49,7 +49,7 @@ def build(target: Path) -> Path:
 
 @contextmanager
 def opened() -> Iterator[Any]:
-    """Debian's Chromium, driven by Playwright."""
+    """Yield Debian's Chromium, driven by Playwright."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install '.[docs]'")
     chromium = os.environ.get("RELIVE_CHROMIUM") or shutil.which("chromium")
     if not chromium:
@@ -61,7 +61,7 @@ def opened() -> Iterator[Any]:
 
 
 def axe(folder: Path) -> str:
-    """The script of axe-core, from its npm package."""
+    """Return the script of axe-core, from its npm package."""
     if not shutil.which("npm"):
         pytest.skip("no npm, which brings axe-core")
     packed = subprocess.run(["npm", "pack", "--silent", "axe-core@4"], cwd=folder, capture_output=True, text=True)

@@ -11,7 +11,7 @@ P_MIN = 1e-6
 
 
 def chi_square_p(counts: np.ndarray, probabilities: np.ndarray, least: float = 10.0) -> float:
-    """Upper-tail p-value of Pearson's test; cells that expect fewer than `least` are pooled.
+    """Compute the upper-tail p-value of Pearson's test; cells that expect fewer than `least` are pooled.
 
     Raises ValueError where pooling leaves fewer than two cells: such a test could not fail.
 
@@ -39,14 +39,14 @@ def chi_square_p(counts: np.ndarray, probabilities: np.ndarray, least: float = 1
 
 
 def chi_square_tail(statistic: float, freedom: int) -> float:
-    """The chance of a larger value than `statistic`, by Wilson and Hilferty's cube root."""
+    """Return the chance of a larger value than `statistic`, by Wilson and Hilferty's cube root."""
     spread = 2.0 / (9.0 * freedom)
     z = ((statistic / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
     return 0.5 * math.erfc(z / math.sqrt(2))
 
 
 def largest_z(counts: np.ndarray, reference: np.ndarray, draws: int) -> float:
-    """Largest standardised difference of two vectors of inclusion counts, each out of `draws` batches."""
+    """Return the largest standardised difference of two vectors of inclusion counts, each out of `draws` batches."""
     share = (counts + reference) / (2 * draws)
     deviation = np.sqrt(2 * draws * np.maximum(share * (1 - share), 1 / draws))
     return float((np.abs(counts - reference) / deviation).max())

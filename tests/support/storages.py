@@ -31,5 +31,5 @@ NAMES = list(MAKERS) if kernels.is_native() else ["ram"]
 
 
 def new(name: str) -> Any:
-    """A new storage; `Ram` for NumPy's kernels."""
+    """Make a new storage; `Ram` for NumPy's kernels."""
     return MAKERS[name if kernels.is_native() else "ram"]()

@@ -44,7 +44,7 @@ KINDS = [
 
 
 def fault(kind: str, number: int) -> int | Done:
-    """One of the faults of that kind."""
+    """Return one of the faults of that kind."""
     return FAULTS[kind][number % len(FAULTS[kind])]
 
 
@@ -102,11 +102,11 @@ class System:
             self.trace, self._count = [], 0
 
     def names(self) -> list[str]:
-        """The calls that were made."""
+        """List the calls that were made."""
         return [name for name, _, _ in self.trace]
 
     def moved(self, *names: str) -> int:
-        """Bytes that these calls read or wrote."""
+        """Count the bytes that these calls read or wrote."""
         results = [result for name, _, result in self.trace if name in names]
         return sum(len(result) if isinstance(result, bytes) else result for result in results)
 
@@ -120,7 +120,7 @@ def watched(back_end: str = "numpy") -> Iterator[System]:
 
 
 def counted(job: Callable[[System], object], back_end: str = "numpy") -> list[str]:
-    """The names of the calls that might fail in a job, from its last reset on until it decides otherwise itself."""
+    """List the calls that might fail in a job, from its last reset on until it decides otherwise itself."""
     with watched(back_end) as system:
         names: list[str] = []
         reset = system.reset
@@ -131,12 +131,12 @@ def counted(job: Callable[[System], object], back_end: str = "numpy") -> list[st
 
 
 def kind_of(names: list[str]) -> Callable[[int], object]:
-    """What kind of call the k-th one is; every sync and every rename is one of its own."""
+    """Return a function that gives the kind of the k-th call; every sync and every rename is one of its own."""
     return lambda k: (names[k - 1], k if names[k - 1] in ("fsync", "rename") else None)
 
 
 def no_failed_sync_is_repeated(system: System) -> None:
-    """A file whose sync failed is given up: the next one on that descriptor is of another file.
+    """Check that a file whose sync failed is given up: the next sync on that descriptor is another file's.
 
     A directory is synced again only after names in it have changed again.
     """

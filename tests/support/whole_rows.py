@@ -18,7 +18,7 @@ def make(width: int, rows: int, lanes: int = 2, **choices: object) -> relive.Rep
 
 
 def steps(width: int, first: int, count: int, lane: int) -> dict[str, object]:
-    """Arguments of `extend`: step t observes t everywhere, modulo 2**16; its action names step and lane."""
+    """Make arguments of `extend`: step t observes t everywhere, modulo 2**16; its action names step and lane."""
     t = np.arange(first, first + count)[None]
     obs = np.repeat(t[..., None], width, axis=-1)
     off = np.zeros((1, count), bool)
@@ -29,7 +29,7 @@ def steps(width: int, first: int, count: int, lane: int) -> dict[str, object]:
 
 
 def torn(batch: relive.Batch) -> np.ndarray:
-    """Which items are not one step and the observation after it, byte for byte."""
+    """Mark the items that are not one step and the observation after it, byte for byte."""
     t = batch.action[:, None] // 100
     wrong = (batch.obs != t % 2**16) | (batch.next_obs != (t + batch.steps[:, None]) % 2**16)
     return wrong.any(axis=1)

@@ -50,7 +50,7 @@ class WildEnvs(SyntheticEnvs):
         )
 
     def midway(self, lane: int) -> Nested:
-        """An observation as it is in mid-episode."""
+        """Make an observation as in mid-episode."""
         obs = self.begin(lane)
         for _ in range(1 + self.tick() % 3):
             obs = self.following(lane, obs)
@@ -74,7 +74,7 @@ class WildEnvs(SyntheticEnvs):
 
 
 def with_older(which: int, field: Any, value: np.ndarray, frame: np.ndarray) -> np.ndarray:
-    """A stack with another frame in place of one of its older ones."""
+    """Replace one of a stack's older frames by another frame."""
     if field.stack in (None, 1):
         return value
     changed = np.moveaxis(value.copy(), field.stack_axis, 0)

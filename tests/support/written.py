@@ -69,14 +69,14 @@ class Written:
         self.late = np.empty(0, np.int64)
 
     def place(self, storage: str) -> tuple[Path | None, Any]:
-        """A new storage, and the file in which it can be opened again."""
+        """Make a new storage, and return the file by which it can be opened again."""
         if storage != "mapped" or self.folder is None:
             return None, storages.new(storage)
         path = self.unused("ring")
         return path, relive.Mapped(path)
 
     def unused(self, name: str) -> Path:
-        """A path where nothing is yet."""
+        """Return an unused path."""
         assert self.folder is not None
         return self.folder / f"{name}{self.rng.integers(2**62)}"
 
@@ -95,7 +95,7 @@ class Written:
         return found
 
     def extend(self) -> None:
-        """Some steps of some lanes."""
+        """Add some steps to some lanes."""
         lanes = np.unique(self.rng.integers(LANES, size=4))
         count = int(self.rng.integers(1, 5))
         lead = (len(lanes), count)
@@ -115,7 +115,7 @@ class Written:
             self.tables[keys][ids] = each
 
     def chosen(self) -> np.ndarray:
-        """Ids of every kind and shape, the same several times, -1, those of a batch that was drawn a while ago."""
+        """Choose ids of every kind and shape, the same several times, -1, those of an earlier batch."""
         if len(self.late) and self.rng.random() < 0.4:
             ids, self.late = self.late, np.empty(0, np.int64)
             return ids
@@ -126,7 +126,7 @@ class Written:
         return np.where(self.rng.random(size) < 0.2, -1, ids)
 
     def write(self) -> None:
-        """New values for some steps, in one call; those that are there get them, the last of several, and no others."""
+        """Write new values to some steps, in one call; stored ones get them, the last of several, and no others."""
         if not self.issued.any():
             return
         ids = self.chosen()
@@ -142,7 +142,7 @@ class Written:
                     self.tables[each][id_] = values[at]
 
     def refuse(self) -> None:
-        """An id that no step has, among others: nothing is written, or at least nothing there."""
+        """Write to an id that no step has, among others: no stored step changes."""
         heads = int(np.flatnonzero(self.issued).max(initial=0)) + 5 * LANES
         never = np.flatnonzero(~self.issued[:heads])
         ids = np.append(self.there[-3:], self.rng.choice(never))
@@ -155,7 +155,7 @@ class Written:
                 assert self.buffer.write(ids[-1:], value=self.drawn(("value",), 1)) == 0
 
     def draw(self) -> None:
-        """A batch agrees with the tables, computed fields, too; its ids are written later."""
+        """Draw a batch, and compare it with the tables, computed fields, too; its ids are written later."""
         try:
             batch = self.buffer.sample(int(self.rng.integers(1, 9)))
         except NotEnoughData:
@@ -164,7 +164,7 @@ class Written:
         self.late = batch.step_ids if self.sequences else batch.ids
 
     def check_batch(self, batch: relive.Batch) -> None:
-        """Each value is that of its step."""
+        """Check that each value is that of its step."""
         flat = batch.step_ids if self.sequences else batch.ids
         here = flat >= 0
         for keys, field in self.fields.items():
@@ -190,7 +190,7 @@ class Written:
         return ids[ids >= 0]
 
     def check(self, buffer: relive.ReplayBuffer | None = None) -> None:
-        """Every stored step has what the tables have."""
+        """Check that every stored step has the tables' values."""
         buffer = buffer or self.buffer
         ids = buffer.column("ids")
         assert self.issued[ids[ids >= 0]].all()
@@ -231,7 +231,7 @@ class Written:
             self.saves = self.saves and self.unused("saves")
 
     def live(self, calls: int) -> None:
-        """So many calls, and a look at everything now and then."""
+        """Make that many calls, and check everything now and then."""
         does = [self.extend, self.write, self.draw, self.refuse, self.cut, self.reload, self.check]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReliveWarning)

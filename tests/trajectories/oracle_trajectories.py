@@ -54,7 +54,7 @@ class Oracle:
         return sum(len(rows(kept)) for _, kept in self.trajectories)
 
     def draw(self, n: int) -> list[tuple[dict[str, Any], int, int]]:
-        """Trajectory, step and environment of each of `n` draws."""
+        """Draw trajectory, step and environment of each of `n` draws."""
         inside = self.trajectories[-self.window :] if self.window else self.trajectories
         every = [(kept, t, b) for _, kept in inside for t, b in rows(kept)]
         return [every[k] for k in self.rng.integers(0, len(every), n)]
@@ -82,7 +82,7 @@ def rows(kept: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def stored_bytes(kept: dict[str, Any]) -> int:
-    """Bytes of its arrays; one further step in place of a `next_obs` that is `curr_obs` a step later."""
+    """Count the bytes of its arrays; one further step replaces a `next_obs` that is `curr_obs` a step later."""
     total = sum(array.nbytes for _, array in leaves(kept))
     for name, later in leaves(kept.get("next_obs", {})):
         now = dict(leaves(kept["curr_obs"]))[name]
@@ -92,7 +92,7 @@ def stored_bytes(kept: dict[str, Any]) -> int:
 
 
 def assert_rows(batch: Any, drawn: list[tuple[dict[str, Any], int, int]]) -> None:
-    """The batch holds these rows, bit by bit, and no other field."""
+    """Check that the batch holds these rows, bit by bit, and no other field."""
     found = dict(leaves(batch))
     assert drawn
     assert found.keys() == dict(leaves(drawn[0][0])).keys()

@@ -28,7 +28,7 @@ def rollout(number: int, steps: int = STEPS, tokens: int = 3, **more: Any) -> di
 
 
 def buffers(path: Path, count: int = 6, **choices: Any) -> Any:
-    """The same trajectories in memory, on disk with a cache, and on disk without."""
+    """Yield the same trajectories in memory, on disk with a cache, and on disk without."""
     for place, cache in ((None, 5), (path / "cached", 9), (path / "bare", 0)):
         with TrajectoryReplayBuffer(place, cache_size=cache, **{"seed": 1, **choices}) as buffer:
             buffer.add_trajectories([rollout(number) for number in range(count)])

@@ -58,7 +58,7 @@ def one(k: int, size: int = 2) -> dict[str, Any]:
 
 
 def opened_trajectories() -> tuple[list[str], list[str]]:
-    """Trajectories' files that this process has open; those that are there, and those that are deleted."""
+    """List trajectories' files that this process has open; those that exist, and those that are deleted."""
     names = []
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -75,7 +75,7 @@ def opened_trajectories() -> tuple[list[str], list[str]]:
     [("own", 20, 1 << 28, 0.002), ("own", 1, 1, 0.01), ("packed", 10, 1 << 28, 0.002), ("pt", 3, 1 << 28, 0.0)],
 )
 def test_whoever_looks_at_what_moves_finds_it_whole(kind, most, queue, pause, folder):
-    """Loads, takes in, draws, inspects and verifies: nothing is missing, damaged, or empty."""
+    """Check that a load, draw, look or verification finds nothing missing, damaged, or empty."""
     path, counts = folder / "made", {"loads": 0, "looks": 0}
     joined = TrajectoryReplayBuffer(seed=0, sample_window_size=2, cache_size=0)
     with written_by(WRITER, path, kind, most, queue, pause), closing(joined):
@@ -102,7 +102,7 @@ def test_whoever_looks_at_what_moves_finds_it_whole(kind, most, queue, pause, fo
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no list of descriptors here")
 def test_draws_in_many_threads_beside_removals(folder):
-    """No draw fails, batches prefetched go on, and no deleted file stays open."""
+    """Check that no draw fails, prefetched batches continue, and no deleted file stays open."""
     before, errors, draws = sys.getswitchinterval(), list[BaseException](), [0]
     sys.setswitchinterval(1e-5)
     end = time.monotonic() + SECONDS
@@ -160,7 +160,7 @@ class _Watched(dict[Any, Any]):
 @pytest.mark.parametrize("whose", ["its own", "another's"])
 @pytest.mark.parametrize("how", ["sample", "window", "info"])
 def test_a_removal_while_a_draw_puts_its_files_back(how, whose, folder, monkeypatch):
-    """Whichever file it has come to: all others are put back, and none that is deleted stays open."""
+    """Check at any file that all others are closed again, and no deleted one stays open."""
     opened = _Watched()
     monkeypatch.setattr(_open_files, "OPEN", opened)
     with TrajectoryReplayBuffer(folder, seed=0, cache_size=0, max_trajectories=4) as buffer:
@@ -196,7 +196,7 @@ def test_a_removal_while_a_draw_puts_its_files_back(how, whose, folder, monkeypa
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no list of descriptors here")
 def test_a_file_that_goes_after_its_entry(folder, monkeypatch):
-    """A reader has taken in that it is gone, while a draw still has it open, and it is deleted later than both."""
+    """Check a file that a draw still has open, whose removal a reader took in, and which is deleted last."""
     with TrajectoryReplayBuffer(folder, seed=0, max_trajectories=1) as buffer:
         buffer.add_trajectories([one(0)])
         buffer.sync()
@@ -220,7 +220,7 @@ def test_a_file_that_goes_after_its_entry(folder, monkeypatch):
 
 
 def test_a_new_trajectory_is_listed_before_the_old_one_goes(folder):
-    """With room for one, and a queue that is full: the index of the directory always has one."""
+    """Check with room for one, and a queue that is full: the index of the directory always has one."""
     found, done = list[int](), threading.Event()
     with TrajectoryReplayBuffer(folder, max_trajectories=1, queue_bytes=1) as buffer:
         buffer.add_trajectories([one(0, 2000)])
@@ -289,7 +289,7 @@ def test_a_file_that_is_missing_for_good_is_damage_at_once(format, folder):
 
 
 def test_a_writer_that_loads_a_checkpoint(folder):
-    """The same ids get other contents, and files their names one by one: readers see the old ones or the new."""
+    """Check that readers see the old ones or the new, though ids get other contents and files their names singly."""
     for name in range(8):
         with TrajectoryReplayBuffer() as made:
             made.add_trajectories([one(k + 100 * name) for k in range(20)])
@@ -328,7 +328,7 @@ def test_a_writer_that_loads_a_checkpoint(folder):
 @pytest.mark.parametrize("synced", [False, True])
 @pytest.mark.parametrize("how", ["open", "by a link", "save"])
 def test_a_directory_that_is_closing_can_be_opened(how, synced, folder):
-    """In the same process: who opens it waits for the thread that closes it."""
+    """Check in the same process: the next one to open it waits for the thread that closes it."""
     (folder / "link").symlink_to(folder / "own")
     for k in range(10):
         path = folder / ("link" if how == "by a link" and k % 2 else "own")

@@ -44,7 +44,7 @@ def rollout(number: int, steps: int = 6, width: int = 2, **more: Any) -> Traject
 
 
 def episodes_of(trajectory: Trajectory) -> list[dict[Any, Any]]:
-    """The episodes in a trajectory, by the letter: one environment after the other, cut after `dones`."""
+    """Return the episodes in a trajectory, by the letter: one environment after the other, cut after `dones`."""
     found = []
     for env, bounds in ((0, [(0, 3), (3, 6)]), (1, [(0, 6)])):
         for first, last in bounds:
@@ -209,7 +209,7 @@ def test_paths_of_images_are_not_followed(folder: Path) -> None:
 
 
 def images(folder: Path, data: bytes, dtype: str = "image") -> None:
-    """A data set whose images are `data`."""
+    """Make a data set whose images are `data`."""
     to_lerobot([rollout(0)], folder)
     (file,) = folder.glob("data/*/*.parquet")
     table = parquet.read_table(file)
@@ -221,7 +221,7 @@ def images(folder: Path, data: bytes, dtype: str = "image") -> None:
 
 
 def test_an_image_that_fills_the_memory_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Larger than Pillow takes, or large enough for its warning."""
+    """Check images larger than Pillow takes, or large enough for its warning."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS // 100**2)
     for number, side in enumerate((140, 100)):
         bomb = io.BytesIO()

@@ -179,7 +179,7 @@ def test_merging_keeps_texts(folder: Path) -> None:
 
 @pytest.mark.parametrize("epochs", [0, 2])
 def test_private_names_that_rlinf_0_4_0_reads(epochs: int, folder: Path) -> None:
-    """`_flatten_trajectory`, as its RLT worker has it; the index and `_load_trajectory`, as its visualizer has them."""
+    """Check `_flatten_trajectory` for its RLT worker; the index and `_load_trajectory` for its visualizer."""
     steps, width = 6, 2
     rng = np.random.default_rng(0)
     flags = torch.from_numpy(rng.random((steps + epochs, width, 1)) < 0.5)

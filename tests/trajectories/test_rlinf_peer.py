@@ -33,7 +33,7 @@ FLAGS = ("terminations", "truncations", "dones")
 
 
 def rollout(rng: np.random.Generator, shape: dict[str, Any], number: int) -> RLinfTrajectory:
-    """One of RLinf's trajectories, of random length; the fields are those of all in its directory."""
+    """Make one of RLinf's trajectories, of random length; the fields are those of all in its directory."""
     epochs = int(rng.integers(1, 3))
     steps, width = epochs * int(rng.integers(1, 5)), int(rng.integers(1, 4))
 
@@ -69,7 +69,7 @@ def same(mine: Any, theirs: Any, at: str = "") -> None:
 
 
 def both(number: int, rng: np.random.Generator, path: Path) -> Iterator[tuple[Any, Any]]:
-    """RLinf's buffer and relive's, with the contents of one random directory, which one of them has written."""
+    """Yield RLinf's buffer and relive's, with one random directory, which one of them has written."""
     shape = {
         "dtype": [torch.float32, torch.float32, torch.bfloat16][int(rng.integers(3))],
         "actions": int(rng.integers(1, 8)),
@@ -174,7 +174,7 @@ def test_a_trajectory_is_filled_as_rlinfs_is() -> None:
 
 
 def test_a_trajectory_is_flattened_as_by_rlinf(buffers: list[TrajectoryReplayBuffer]) -> None:
-    """But for the values' extra rows, which no draw of RLinf's reaches."""
+    """Check all except the values' extra rows, which no draw of RLinf's reaches."""
     shape = {"dtype": torch.bfloat16, "actions": 7, "extra": True, "logprobs": True}
     theirs = RLinfBuffer(0)
     for number in range(20):

@@ -35,7 +35,7 @@ def buffer_of(count: int, **choices: Any) -> TrajectoryReplayBuffer:
 
 
 def contents(path: Path) -> dict[int, Any]:
-    """What RLinf finds in a directory, by id; every file that is named must be there."""
+    """Read a directory as RLinf does, by id; every file that is named must exist."""
     metadata = json.loads((path / "metadata.json").read_text())
     index = json.loads((path / "trajectory_index.json").read_text())
     assert metadata["trajectory_format"] == "pt"
@@ -186,7 +186,7 @@ def test_resuming_draws_what_an_uninterrupted_run_draws(source: str, folder: Pat
 
 
 def test_a_generator_of_other_metadata_is_none(folder: Path) -> None:
-    """RLinf writes its two files again and leaves this one alone: then the seed counts."""
+    """Check that the seed counts if RLinf wrote its two files again, without this one."""
     run = buffer_of(5)
     run.sample(7)
     run.save_checkpoint(folder)

@@ -73,6 +73,6 @@ def test_other_rules_of_another_type(name: str, value: Any, buffer: TrajectoryRe
 
 
 def test_ids_as_a_batch_has_them(buffer: TrajectoryReplayBuffer) -> None:
-    """NumPy's integers name trajectories, too."""
+    """Check that NumPy's integers name trajectories, too."""
     ids = buffer.sample(20, metadata=True).trajectory_ids
     assert (buffer.sample(50, weights={ids.max(): 1, ids.min(): 0}).rewards == 1).all()

@@ -32,18 +32,18 @@ def opened(mode: str, path: Path, **options: Any) -> TrajectoryReplayBuffer:
 
 
 def inodes(path: Path) -> dict[int, int]:
-    """Bytes of every file, by inode."""
+    """Return the bytes of every file, by inode."""
     return {entry.stat().st_ino: entry.stat().st_size for entry in os.scandir(path)}
 
 
 def codes(buffer: TrajectoryReplayBuffer, n: int = 500) -> set[int]:
-    """Serial numbers of the trajectories that can be drawn, as good as surely all of them."""
+    """Return serial numbers of the trajectories that can be drawn, very probably all of them."""
     return set(np.unique(buffer.sample(n)["code"][:, 0]).tolist())
 
 
 @pytest.mark.parametrize(("mode", "into"), some(product(MODES, MODES), 5))
 def test_resuming_draws_what_an_uninterrupted_run_draws(mode, into, folder):
-    """Also into a buffer that has drawn already, from other trajectories and with another window's sums."""
+    """Load also into a buffer that has drawn already, from other trajectories and with another window's sums."""
     with (
         opened(mode, folder / "a", sample_window_size=4) as run,
         opened(into, folder / "b", sample_window_size=4, seed=9) as resumed,
@@ -85,7 +85,7 @@ def test_every_generator_of_numpys_goes_on(generator, kind, folder):
 
 @every_mode
 def test_a_second_save_writes_little(mode, folder):
-    """After 1 % of new trajectories at most 3 % of the bytes are written, counted by inode and by call."""
+    """Check that after 1 % of new trajectories at most 3 % of the bytes are written, by inode and by call."""
     with opened(mode, folder / "own") as buffer:
         buffer.add_trajectories([simple(k, length=40, cells=60) for k in range(100)])
         buffer.save_checkpoint(folder / "saved")
@@ -121,7 +121,7 @@ def test_a_save_to_another_device_copies_once(folder):
 
 
 def test_a_checkpoint_outlives_the_buffers_own_files(folder):
-    """Links are names of their own: retention in the buffer's directory takes nothing from the checkpoint."""
+    """Check that links are names of their own: retention in the buffer's directory leaves the checkpoint whole."""
     with opened("disk", folder / "own", max_trajectories=3) as buffer:
         buffer.add_trajectories([simple(k) for k in range(3)])
         buffer.save_checkpoint(folder / "saved")
@@ -138,7 +138,7 @@ def test_a_checkpoint_outlives_the_buffers_own_files(folder):
 
 @pytest.mark.parametrize("cut", [None, 100])
 def test_a_checkpoint_is_mended_by_the_next_save(cut, folder):
-    """A file of the earlier checkpoint that is gone, or cut short, is written anew."""
+    """Check that a file of the earlier checkpoint that is gone, or cut short, is written anew."""
     with opened("memory", folder) as buffer:
         buffer.add_trajectories([simple(k) for k in range(4)])
         buffer.save_checkpoint(folder / "saved")
@@ -165,7 +165,7 @@ def test_a_save_over_another_buffers_checkpoint_is_refused(folder):
 
 @pytest.mark.parametrize("kind", ["safetensors", "pt"])
 def test_a_directory_of_a_replay_buffers_saves_is_refused(kind, folder):
-    """By saves and as a buffer's own, and nothing is left in it: that buffer could not save there any more."""
+    """Check as a save and as a buffer's own, and that nothing is left there, or that buffer could not save."""
     other = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 9)
     other.save(folder / "saves")
     before = sorted(os.listdir(folder / "saves"))
@@ -180,7 +180,7 @@ def test_a_directory_of_a_replay_buffers_saves_is_refused(kind, folder):
 
 
 def test_a_journal_left_behind_does_not_come_back(folder):
-    """A checkpoint that was opened as a buffer and killed has a journal: it must not be replayed over the next save."""
+    """Check that a killed buffer's journal in a checkpoint is not replayed over the next save."""
     with opened("memory", folder) as buffer:
         buffer.add_trajectories([simple(0)])
         buffer.save_checkpoint(folder / "saved")
@@ -201,7 +201,7 @@ def test_a_journal_left_behind_does_not_come_back(folder):
 
 @every_mode
 def test_shares_are_contiguous_and_complete(mode, folder):
-    """Of 7 trajectories, for 1 to 9 ranks: each in one share, in order; ranks beyond the data get nothing."""
+    """Share 7 trajectories among 1 to 9 ranks: each in one share, in order; ranks beyond the data get nothing."""
     with opened("memory", folder) as source:
         source.add_trajectories([simple(k, length=1 + k) for k in range(7)])
         source.save_checkpoint(folder / "saved")
@@ -219,7 +219,7 @@ def test_shares_are_contiguous_and_complete(mode, folder):
 
 
 def test_loading_over_a_directory_that_is_in_use(folder):
-    """Old files and new ones have the same names; none of the new ones goes with the old."""
+    """Check that none of the new files is deleted with old ones of the same name."""
     with opened("memory", folder) as source:
         source.add_trajectories([simple(100 + k) for k in range(5)])
         source.save_checkpoint(folder / "saved")
@@ -234,7 +234,7 @@ def test_loading_over_a_directory_that_is_in_use(folder):
 
 
 def test_loading_the_directory_that_is_open(folder):
-    """It is what it is; only a share of itself would have to delete the rest."""
+    """Check that it stays the same; only a share of itself would have to delete the rest."""
     with opened("disk", folder / "own") as buffer:
         buffer.add_trajectories([simple(k) for k in range(5)])
         buffer.save_checkpoint(folder / "own")
@@ -266,7 +266,7 @@ def test_a_refused_load_changes_nothing(folder):
 
 
 def test_a_directory_that_was_left_behind_is_put_in_order(folder):
-    """Unfinished files go, finished ones come in, and those of removed trajectories do not come back."""
+    """Check that unfinished files are deleted, finished ones taken in, and removed trajectories do not return."""
     with TrajectoryReplayBuffer(folder) as buffer:
         buffer.add_trajectories([simple(k) for k in range(6)])
         buffer.sync()
@@ -294,7 +294,7 @@ def test_a_directory_that_was_left_behind_is_put_in_order(folder):
 
 
 def test_a_refused_save_lets_go(folder):
-    """Else nothing that it held could be deleted, and the next load would wait for ever."""
+    """Check that the files it held can be deleted, and that the next load does not wait."""
     with opened("disk", folder / "own", max_trajectories=2) as buffer:
         buffer.add_trajectories([simple(k) for k in range(2)])
         (folder / "file").touch()
@@ -307,7 +307,7 @@ def test_a_refused_save_lets_go(folder):
 
 @pytest.mark.parametrize(("cache", "draws"), [(0, 0), (9, 0), (0, 20)])
 def test_files_that_were_exchanged_are_noticed(cache, draws, folder, monkeypatch):
-    """Rows of a whole and sound file of the same size, but of another trajectory; also where it was read before."""
+    """Exchange a file for another trajectory's of the same size; also after it was read."""
     monkeypatch.setattr(_source, "kept_open", lambda: 1)
     with TrajectoryReplayBuffer(folder) as buffer:
         buffer.add_trajectories([simple(k, length=3, cells=700) for k in range(3)])
@@ -325,7 +325,7 @@ def test_files_that_were_exchanged_are_noticed(cache, draws, folder, monkeypatch
 
 
 def test_many_fields(folder):
-    """More than the system reads into by one call."""
+    """Check more than the system reads into by one call."""
     given = {f"f{k}": np.full((2, 1), k, np.int16) for k in range(1100)}
     with TrajectoryReplayBuffer(folder) as buffer:
         buffer.add_trajectories([given])

@@ -34,7 +34,7 @@ NAME = "trajectory_000000000000.safetensors"
 
 
 def rollout(serial: int, length: int = 3, width: int = 2, *, shared: bool = True) -> dict[str, Any]:
-    """Two fields of images, one of which is shared, and one that is too small to be compressed."""
+    """Make two fields of images, one of which is shared, and one that is too small to be compressed."""
     rng = np.random.default_rng(serial)
     images = rng.integers(0, 9, (length + 1, width, SIDE, SIDE), np.uint8) * (rng.random((SIDE, SIDE)) < 0.2)
     images = images.astype(np.uint8)
@@ -53,7 +53,7 @@ GIVEN = [rollout(k, 1 + k % 4, 1 + k % 3, shared=k % 5 > 0) for k in range(7)]
 
 @both
 def test_draws_are_those_of_files_without(kernels: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also from directories of both kinds, of checkpoints, merged, converted and salvaged ones."""
+    """Draw also from directories of both kinds, of checkpoints, merged, converted and salvaged ones."""
     monkeypatch.setattr(chosen, "_active", kernels)
     monkeypatch.setattr(_frames, "AT_ONCE", 5 * SIDE * SIDE)
     for name, compress in (("plain", None), ("packed", "zstd")):
@@ -149,7 +149,7 @@ def test_a_file_is_as_the_format_says(folder: Path) -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_damaged_byte_gives_no_wrong_row(shared: bool, folder: Path) -> None:
-    """Every byte of the numbers, the padding and the header's length; some of the frames, the table and the images."""
+    """Damage every byte of the numbers, the padding and the header's length; some of frames, table and images."""
     given = rollout(4, 2, 1, shared=shared)
     raw = written(folder, given)
     size, start = len(raw), 8 + int.from_bytes(raw[:8], "little")
@@ -206,7 +206,7 @@ BEGINS: dict[str, list[int]] = {
 
 @pytest.mark.parametrize("name", FRAMES | BEGINS)
 def test_a_file_that_lies_is_refused(name: str, folder: Path) -> None:
-    """Every checksum is right, and so is the other row; no memory is taken for more than rows."""
+    """Check with right checksums, and a right other row; no memory is taken for more than rows."""
     image = np.frombuffer(IMAGE, np.uint8).reshape(1, 1, SIDE, SIDE)
     given = {"image": np.concatenate([image, image])}
     frames = [GOOD, FRAMES.get(name, GOOD)]
@@ -238,7 +238,7 @@ def test_a_file_that_lies_is_refused(name: str, folder: Path) -> None:
 
 
 def test_what_a_file_claims_is_bounded_by_its_size(folder: Path) -> None:
-    """Rows of a terabyte in a file of some hundred bytes: refused by its header and by the index."""
+    """Claim rows of a terabyte in a file of some hundred bytes: refused by its header and by the index."""
     raw = written(folder, {"image": np.zeros((2, 1, SIDE, SIDE), np.uint8)})
     head = 8 + int.from_bytes(raw[:8], "little")
     text = raw[8:head].replace(b"[2, 1, 32, 32]", b"[2,1,32,%d]" % 10**11).rstrip()
@@ -281,7 +281,7 @@ def test_convert_refuses(folder: Path, compress: Any, layout: str) -> None:
 
 
 def test_the_caller_compresses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is the writer's, and what is in memory is drawn as it is."""
+    """Check that the writer does, and that rows in memory are drawn unpacked."""
     threads, real = set(), _frames.compressed
     monkeypatch.setattr(_frames, "compressed", lambda *a: (threads.add(threading.current_thread().name), real(*a))[1])
     with TrajectoryReplayBuffer(folder, compress="zstd", max_bytes=1 << 30) as buffer:

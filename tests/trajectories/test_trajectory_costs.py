@@ -31,7 +31,7 @@ def tiny(count: int) -> list[Trajectory]:
 
 
 def calls(job: Callable[[], Any]) -> int:
-    """Python and C calls of all threads, which do not depend on the machine's mood."""
+    """Count Python and C calls of all threads, which do not depend on the machine's load."""
     counted = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -73,7 +73,7 @@ def test_an_add_costs_the_same_at_any_size(options, folder, monkeypatch):
 
 @pytest.mark.slow
 def test_the_index_takes_little_memory(folder):
-    """Under 200 bytes a trajectory when its array has just grown, which is the worst moment; under 200 on disk."""
+    """Check for 200 bytes a trajectory when its array has just grown, the worst moment; for 200 on disk, too."""
     with TrajectoryReplayBuffer(folder, enable_cache=False) as buffer:
         buffer.add_trajectories(tiny(50))
         buffer.sync()
@@ -93,7 +93,7 @@ def test_the_index_takes_little_memory(folder):
 
 
 def test_small_trajectories_take_little_memory():
-    """As much as their arrays, and not a page of megabytes each."""
+    """Check for as much as their arrays, and not a page of megabytes each."""
     buffer = TrajectoryReplayBuffer()
     before = resident()
     buffer.add_trajectories([simple(k) for k in range(300)])
@@ -101,12 +101,12 @@ def test_small_trajectories_take_little_memory():
 
 
 def resident() -> int:
-    """Bytes of memory that this process really has."""
+    """Return the resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_what_has_been_written_is_let_go(folder):
-    """Without a cache nothing stays in memory, not even with the thread that wrote it."""
+    """Check that without a cache nothing stays in memory, not even in the thread that wrote it."""
     gate = threading.Event()
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False) as buffer:
         system.before = lambda name, args: None if name != "fsync" else gate.wait(60)
@@ -150,7 +150,7 @@ def test_a_window_that_fits_is_read_once(folder):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_miss_reads_the_rows_it_needs(shared, folder):
-    """Each file is opened once at most, and at most twice the bytes are read that are returned."""
+    """Check that each file is opened at most once, and at most twice the returned bytes are read."""
     with TrajectoryReplayBuffer(folder) as buffer:
         buffer.add_trajectories([simple(k, length=30, width=4, cells=300, shared=shared) for k in range(40)])
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
@@ -189,7 +189,7 @@ def test_of_files_that_are_drawn_from_often_only_wide_rows_are_read(shared, desc
 
 
 def test_a_draw_during_another_one_loses_no_narrow_fields(folder):
-    """Both open the same files, of which one set is closed again: as with two threads."""
+    """Open the same files in both, of which one set is closed again: as with two threads."""
     filled(folder, 4)
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
         for _ in range(30):
@@ -206,7 +206,7 @@ def test_a_draw_during_another_one_loses_no_narrow_fields(folder):
 
 
 def test_narrow_fields_are_not_given_to_another_file_of_the_same_name(folder):
-    """Somebody has loaded another checkpoint there while a draw still reads the old file."""
+    """Load another checkpoint there while a draw still reads the old file."""
     filled(folder, 1)
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
         for _ in range(10):
@@ -221,7 +221,7 @@ def test_narrow_fields_are_not_given_to_another_file_of_the_same_name(folder):
 
 @pytest.mark.parametrize("most", [0, 4000, 10**6])
 def test_narrow_fields_are_bounded_in_bytes(most, folder, monkeypatch):
-    """Those of all files together, also where many are drawn from for the first time at once."""
+    """Check those of all files together, also if many are drawn from for the first time at once."""
     monkeypatch.setattr(_source, "_MOST_NARROW", most)
     with TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
         buffer.add_trajectories([simple(k, length=10, cells=700) for k in range(30)])
@@ -235,7 +235,7 @@ def test_narrow_fields_are_bounded_in_bytes(most, folder, monkeypatch):
 
 
 def test_a_damaged_narrow_row_is_refused_whenever_it_is_drawn(folder):
-    """Before and after narrow fields of its file would have been kept, and no other draw is refused."""
+    """Draw before and after narrow fields of its file would have been kept; no other draw is refused."""
     filled(folder / "sound", 4)
     shutil.copytree(folder / "sound", folder / "damaged")
     path = sorted((folder / "damaged").glob("trajectory*"))[3]
@@ -257,7 +257,7 @@ def test_a_damaged_narrow_row_is_refused_whenever_it_is_drawn(folder):
 
 
 def test_files_are_no_larger_than_their_rows(folder):
-    """Where the next observation repeats, half of it is not on disk; beyond that a header and four bytes a row."""
+    """Check that half of a repeating next observation is not on disk; else a header and four bytes a row."""
     with TrajectoryReplayBuffer(folder) as buffer:
         buffer.add_trajectories([simple(0, length=100, cells=5000), simple(1, length=100, cells=5000, shared=False)])
         given = sum(array.nbytes for array in Trajectory(**simple(0, length=100, cells=5000)).arrays.values())
@@ -267,7 +267,7 @@ def test_files_are_no_larger_than_their_rows(folder):
 
 
 def test_a_large_trajectory_does_not_empty_the_descriptors(folder):
-    """Files are closed whatever happens; threads end with their buffers."""
+    """Check that files are always closed; threads end with their buffers."""
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
     for k in range(5):
         with TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:

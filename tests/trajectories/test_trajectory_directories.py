@@ -15,7 +15,7 @@ from relive.trajectories import Prefetch, TrajectoryReplayBuffer, convert, merge
 
 
 def test_a_reader_follows_a_directory_that_is_written_to(folder):
-    """By itself where a file is gone, and by `refresh` where there are new ones."""
+    """Check that it follows by itself if a file is gone, and by `refresh` if there are new ones."""
     with TrajectoryReplayBuffer(folder, max_trajectories=5) as writer, TrajectoryReplayBuffer(seed=0) as reader:
         writer.add_trajectories([simple(k) for k in range(5)])
         writer.sync()
@@ -38,7 +38,7 @@ def test_a_reader_follows_a_directory_that_is_written_to(folder):
 
 
 def test_a_reader_follows_a_load(folder):
-    """Old files and new ones have the same names, and other contents."""
+    """Load new files with the names of the old ones, and other contents."""
     with TrajectoryReplayBuffer() as other:
         other.add_trajectories([simple(k) for k in range(20, 24)])
         other.save_checkpoint(folder / "saved")
@@ -54,7 +54,7 @@ def test_a_reader_follows_a_load(folder):
 
 @pytest.mark.parametrize("own", [True, False])
 def test_draws_wait_for_a_load(own, folder):
-    """Of another thread, and so do batches that are drawn ahead."""
+    """Load in another thread; batches that are drawn ahead wait, too."""
     with TrajectoryReplayBuffer() as source:
         source.add_trajectories([simple(k, length=2) for k in range(100, 200)])
         source.save_checkpoint(folder / "saved")
@@ -84,7 +84,7 @@ def test_draws_wait_for_a_load(own, folder):
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "second"])
 def test_an_interrupted_save_opens_as_the_old_one(first, folder):
-    """As a directory, too: what it had already is not taken for trajectories that were just added."""
+    """Check that earlier files there are not taken for trajectories that were just added."""
 
     class Killed(BaseException):
         pass

@@ -32,7 +32,7 @@ COMPRESSIONS = [None] if importlib.util.find_spec("zstandard") is None else [Non
 
 @contextlib.contextmanager
 def narrow_fields_kept():
-    """Every field counts as narrow, and is kept in memory from the second draw of its file on."""
+    """Count every field as narrow, kept in memory from the second draw of its file on."""
     with mock.patch.object(_layout, "_NARROW", 0.01), mock.patch.object(_source, "_OFTEN", 1):
         yield
 
@@ -128,7 +128,7 @@ class TrajectoryMachine(RuleBasedStateMachine):
             self.saved = self.oracle.save()
 
     def forked(self):
-        """Whether an id of the checkpoint is another trajectory here, as after loading a share and adding."""
+        """Return True if an id of the checkpoint is another trajectory here, as after loading a share and adding."""
         told = {id_: kept["code"][0, 0, 0] for id_, kept in self.saved.trajectories}
         return any(
             told.get(id_, kept["code"][0, 0, 0]) != kept["code"][0, 0, 0] for id_, kept in self.oracle.trajectories
@@ -220,7 +220,7 @@ TestTrajectoryMachine.settings = settings(
 @pytest.mark.parametrize("compress", COMPRESSIONS)
 @pytest.mark.parametrize("mode", ["memory", "disk", "both", "narrow"])
 def test_a_machine_draws_many_batches(mode, compress, folder, monkeypatch):
-    """A life without chance: every kind of field, window and size, so that a broken generator of lives is no excuse."""
+    """Live without chance: every kind of field, window and size, in case the generator of lives is broken."""
     kinds = Fields(
         {"rewards": ("f4", (1,)), "actions": ("f2", (7,))}, {"main": ("u1", (3, 2))}, ("dones", "truncations"), True
     )

@@ -63,7 +63,7 @@ def mounts() -> None:
 
 @pytest.mark.parametrize("end", some(["", "raise SystemExit(0)", "del buffer, other; gc.collect()"], 2))
 def test_what_waits_is_written_when_nobody_closes(end, folder):
-    """And somebody is told; who has waited for it needs no telling."""
+    """Check also for a message, unless the script waited for it."""
     script = """
         other, buffer = (TrajectoryReplayBuffer(f"{sys.argv[1]}/{name}") for name in ("other", "own"))
         for each in (other, buffer):
@@ -82,7 +82,7 @@ def test_what_waits_is_written_when_nobody_closes(end, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("cycle", [False, True])
 def test_a_dropped_buffer_lets_go(cycle, folder):
-    """Of its thread, its lock and its descriptors, as in a cell of a notebook that is run again."""
+    """Check for its thread, its lock and its descriptors, as in a cell of a notebook that is run again."""
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
     for k in range(5):
         buffer = TrajectoryReplayBuffer(folder, cache_size=0)
@@ -100,7 +100,7 @@ def test_a_dropped_buffer_lets_go(cycle, folder):
 
 
 def test_a_buffer_that_its_own_thread_collects(folder):
-    """A collection of garbage may begin anywhere, and the thread that writes must not wait for itself."""
+    """Check that the writing thread does not wait for itself in a collection of garbage, which may begin anywhere."""
     done = run(
         """
         from relive._base import system
@@ -123,7 +123,7 @@ def test_a_buffer_that_its_own_thread_collects(folder):
 
 
 def test_a_fork_refuses_and_hangs_nobody(folder):
-    """Its draws would repeat the parent's; locks may be held, and the thread that writes is not there."""
+    """Check a child: its draws would repeat the parent's, locks may be held, and it has no writing thread."""
     done = run(
         """
         from relive.errors import ReliveError
@@ -198,7 +198,7 @@ def test_a_buffer_is_not_copied():
 
 @pytest.mark.parametrize(("limit", "count", "cached"), some([(64, 100, 0), (64, 200, 3), (1024, 1200, 0)], 1))
 def test_few_descriptors_are_enough(limit, count, cached, folder):
-    """A draw from more files than may be open, by two buffers; a third process's file limit is not used up."""
+    """Draw from more files than may be open, by two buffers; a third process's file limit is not used up."""
     done = run(
         """
         count = int(sys.argv[2])
@@ -224,7 +224,7 @@ def test_few_descriptors_are_enough(limit, count, cached, folder):
 
 
 def test_files_that_others_leave_no_descriptors_for(folder):
-    """Those that are kept open are let go then."""
+    """Check that files kept open are closed then."""
     done = run(
         """
         buffer = TrajectoryReplayBuffer(sys.argv[1], cache_size=0, seed=0)
@@ -248,7 +248,7 @@ def test_files_that_others_leave_no_descriptors_for(folder):
 
 
 def test_what_is_removed_frees_its_space(folder):
-    """A file that is kept open would take its space along."""
+    """Check that no file kept open occupies the space of a removed one."""
     with TrajectoryReplayBuffer(folder, cache_size=0, max_trajectories=5) as buffer:
         for k in range(20):
             buffer.add_trajectories([simple(k)])
@@ -277,7 +277,7 @@ READS = """
 
 @pytest.mark.parametrize("how", ["mode", "mount"])
 def test_a_place_that_may_only_be_read_is_read(how, folder, mounts):
-    """By another user, and on a mount: whoever wrote it has closed it, still has it open, or was killed."""
+    """Read as another user, and on a mount: its writer has closed it, still has it open, or was killed."""
     path = folder / "made"
     buffer = TrajectoryReplayBuffer(path / "open")
     buffer.add_trajectories([simple(k) for k in range(3)])
@@ -299,7 +299,7 @@ def test_a_place_that_may_only_be_read_is_read(how, folder, mounts):
 
 
 def test_a_full_disk_recovers_by_what_is_removed(mounts):
-    """One call hears of it, and then each new trajectory takes the place of the oldest. A remedy works at once."""
+    """Check that one call raises, and then each new trajectory replaces the oldest. A remedy works at once."""
     done = run(
         """
         buffer, last = TrajectoryReplayBuffer("/mnt/own", max_trajectories=6, seed=0, cache_size=0), 6
@@ -333,7 +333,7 @@ def test_a_full_disk_recovers_by_what_is_removed(mounts):
 
 
 def test_the_remedy_works_at_once(folder, mounts):
-    """Space is freed, `flush` is called, as the message says, and succeeds."""
+    """Free space and call `flush`, as the message says; it succeeds."""
     done = run(
         """
         buffer = TrajectoryReplayBuffer("/mnt/own", seed=0)
@@ -356,7 +356,7 @@ def test_the_remedy_works_at_once(folder, mounts):
 
 
 def test_a_file_that_cannot_be_deleted_hinders_nobody(folder, caplog):
-    """It is said once, and the next one who opens the directory tries again."""
+    """Check that it is told once, and that the next one to open the directory tries again."""
     with watched() as system:
         buffer = TrajectoryReplayBuffer(folder, max_trajectories=3)
 

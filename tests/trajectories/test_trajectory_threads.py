@@ -43,7 +43,7 @@ def start(job: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 @pytest.mark.parametrize("slow", ["trajectory_000000000000", "trajectory_000000000001"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_two_threads_write_and_names_come_in_the_order_of_adds(fails, slow, folder, monkeypatch):
-    """The slow one is synced, or fails, when the next is staged: that one waits, and is given up with a failed one."""
+    """Sync the slow one, or fail, when the next is staged: that one waits, and is dropped with a failed one."""
     monkeypatch.setattr(_writer, "_APART", 0)
     following = slow[:-1] + str(int(slow[-1]) + 1)
     staged, synced, renamed = threading.Event(), iter([True]), []
@@ -79,7 +79,7 @@ def test_two_threads_write_and_names_come_in_the_order_of_adds(fails, slow, fold
 
 @pytest.mark.parametrize("room", [1, 3, 6])
 def test_an_add_waits_when_the_queue_is_full_and_not_before(room, folder):
-    """The disk stands still: as many are added as fit, the next one waits, and goes on when there is room."""
+    """Stop the disk: as many are added as fit, the next one waits until there is room."""
     gate = threading.Event()
     with watched() as system:
         with TrajectoryReplayBuffer() as measure:
@@ -108,7 +108,7 @@ def test_an_add_waits_when_the_queue_is_full_and_not_before(room, folder):
 
 
 def test_flushed_comes_before_durable(folder):
-    """The directory cannot be synced yet: the file is whole under its name, and survives the process, not the power."""
+    """Delay the directory's sync: the file is whole under its name, and survives the process, not a loss of power."""
     gate = threading.Event()
 
     def before(name: str, args: tuple[Any, ...]) -> None:
@@ -141,7 +141,7 @@ def test_a_trajectory_larger_than_the_queue_is_taken(folder):
 
 
 def stopping(monkeypatch: pytest.MonkeyPatch, method: str) -> tuple[threading.Semaphore, threading.Semaphore]:
-    """A method of a source stops before it begins; one semaphore says that it has come, the other lets it go on."""
+    """Stop a method of a source before it begins; one semaphore tells of the stop, the other releases it."""
     come, go = threading.Semaphore(0), threading.Semaphore(0)
     real = getattr(SafetensorsSource, method)
 
@@ -155,7 +155,7 @@ def stopping(monkeypatch: pytest.MonkeyPatch, method: str) -> tuple[threading.Se
 
 
 def deleted_files() -> list[str]:
-    """Files that this process has open although they are deleted."""
+    """List deleted files that this process has open."""
     links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
     return [target for link in links if os.path.islink(link) and "(deleted)" in (target := os.readlink(link))]
 
@@ -163,7 +163,7 @@ def deleted_files() -> list[str]:
 @pytest.mark.parametrize("loads", [False, True])
 @pytest.mark.parametrize(("method", "old"), [("read", False), ("_fill", True)])
 def test_a_draw_reads_deleted_files_that_it_has_opened_and_else_is_repeated(loads, method, old, folder, monkeypatch):
-    """Retention and a load, whose new files have the names of the old ones, wait for no reader."""
+    """Check that retention and a load, whose new files have the names of the old ones, wait for no reader."""
     new = [simple(k) for k in range(10, 13)]
     with TrajectoryReplayBuffer() as source:
         source.add_trajectories(new)
@@ -188,7 +188,7 @@ def test_a_draw_reads_deleted_files_that_it_has_opened_and_else_is_repeated(load
 
 
 def test_a_save_keeps_the_files_that_it_copies(folder, monkeypatch):
-    """What retention removes meanwhile is deleted when the save is over."""
+    """Check that trajectories that retention removes meanwhile are deleted after the save."""
     come, go = threading.Event(), threading.Event()
     real = Folder.link_or_copy
 
@@ -217,7 +217,7 @@ def test_a_save_keeps_the_files_that_it_copies(folder, monkeypatch):
 
 
 def test_draws_beside_endless_retention(folder):
-    """Each add deletes the oldest file of few, from which most draws are about to read."""
+    """Let each add delete the oldest file of few, from which most draws are about to read."""
     over = threading.Event()
     with TrajectoryReplayBuffer(folder, max_trajectories=3, cache_size=0, seed=0) as buffer:
         buffer.add_trajectories([simple(0)])
@@ -242,7 +242,7 @@ def test_draws_beside_endless_retention(folder):
 
 
 def test_who_asks_for_one_trajectory_waits_for_a_load(folder):
-    """The first file has its name already, the second not yet: whoever came now would read another trajectory."""
+    """Check, since the first file has its name already and the second not yet: an early read would be of another."""
     with TrajectoryReplayBuffer() as source:
         source.add_trajectories([simple(k) for k in range(10, 13)])
         source.save_checkpoint(folder / "saved")
@@ -273,7 +273,7 @@ def test_who_asks_for_one_trajectory_waits_for_a_load(folder):
 
 
 def test_a_save_holds_nobody_up(folder):
-    """While files are linked or copied others add and draw; what is saved is what was there at the call."""
+    """Add and draw while files are linked or copied; the save has the contents of the call's moment."""
     come, go = threading.Event(), threading.Event()
 
     def before(name: str, args: tuple[Any, ...]) -> None:
@@ -307,7 +307,7 @@ def kept(serial: int) -> dict[str, Any]:
 
 
 def assert_whole(batch: Any, serials: set[int] | None = None) -> None:
-    """Every row is a row of one trajectory, in all of its fields."""
+    """Check that every row is a row of one trajectory, in all of its fields."""
     found = dict(leaves(batch))
     assert serials is None or set(np.unique(found["code"][:, 0]).tolist()) <= serials
     for k, (serial, t, b) in enumerate(found["code"].tolist()):
@@ -317,7 +317,7 @@ def assert_whole(batch: Any, serials: set[int] | None = None) -> None:
 
 @pytest.mark.parametrize("cache", some([0, 4, 1000], 1))
 def test_threads_add_draw_retain_and_save_at_once(cache, folder):
-    """Two add, two draw, one saves and flushes: every row that is drawn is whole, and the files are those that stay."""
+    """Let two add, two draw, one save and flush: every drawn row is whole, and the files are those that stay."""
     until = time.monotonic() + float(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "60")) / 150
     window, most = 12, 20
     options = {"sample_window_size": window, "max_trajectories": most, "cache_size": cache, "queue_bytes": 20_000}

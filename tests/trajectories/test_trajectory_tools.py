@@ -33,7 +33,7 @@ def directory(path: Path, values: list[float], kind: str = "safetensors", **choi
 
 
 def values(path: Path) -> list[float]:
-    """The values of the trajectories of a directory, in order."""
+    """Return the values of the trajectories of a directory, in order."""
     buffer = TrajectoryReplayBuffer()
     buffer.load_checkpoint(path)
     assert buffer._store.index.records["id"].tolist() == list(range(len(buffer)))
@@ -141,7 +141,7 @@ def test_nothing_is_left_of_a_failure(kind: str, folder: Path) -> None:
 
 
 def test_a_further_layout_in_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example of FORMAT.md: it is read and written by `convert`, and refused where a buffer is saved."""
+    """Run the example of FORMAT.md: `convert` reads and writes it, and a buffer's save refuses it."""
     known = {name: each for name, each in formats._FORMATS.items() if name != "npz"}  # the page's own test runs it, too
     monkeypatch.setattr(formats, "_FORMATS", known)
     page = (Path(__file__).parents[2] / "FORMAT.md").read_text()

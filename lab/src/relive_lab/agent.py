@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 
 
 class Memory(Protocol):
-    """What acting keeps from step to step, for several environments."""
+    """The memory for acting from step to step, for several environments."""
 
     def after(self, reward: npt.ArrayLike, ended: npt.ArrayLike) -> None:
         """Take in the rewards `[N]` of the last actions, and which episodes ended, `[N]`."""

@@ -13,7 +13,7 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @contextlib.contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Processes started inside use one thread for linear algebra, unless the user says otherwise."""
+    """Let processes started inside use one thread for linear algebra, unless the user says otherwise."""
     added = [name for name in ONE_THREAD if name not in os.environ]
     os.environ.update(dict.fromkeys(added, "1"))
     try:
@@ -25,7 +25,7 @@ def one_thread_each() -> Iterator[None]:
 
 @contextlib.contextmanager
 def children_ignore_interrupts() -> Iterator[None]:
-    """Processes started inside ignore Ctrl-C from their first instruction on, also while they still import."""
+    """Let processes started inside ignore Ctrl-C from their first instruction on, also while they still import."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -104,7 +104,7 @@ class Walk:
 
     @property
     def label(self) -> str:
-        """What the run is called."""
+        """The name of the run."""
         return f"{self.learner}, n = {self.n}, {self.arm}, seed {self.seed}"
 
     @property
@@ -153,7 +153,7 @@ class Walk:
 
 
 def memory(n: int, rng: np.random.Generator) -> dict[str, npt.NDArray[Any]]:
-    """Every sequence of actions, played until its episode ends, in an order drawn from `rng`.
+    """Play every sequence of actions until its episode ends, in an order drawn from `rng`.
 
     Returns:
         `obs` and `action` (int64), `reward` (float64) and `terminated` (bool), each `[2**(n+1) - 2]`.
@@ -177,7 +177,7 @@ def memory(n: int, rng: np.random.Generator) -> dict[str, npt.NDArray[Any]]:
 
 
 def truth(n: int) -> npt.NDArray[np.float64]:
-    """The values to be learnt, float64 `[n, 2]`.
+    """Return the values to be learnt, float64 `[n, 2]`.
 
     >>> truth(2).tolist()
     [[0.5, 0.0], [0.0, 1.0]]
@@ -224,19 +224,19 @@ class Values:
         return td_error
 
     def gain(self, obs: int, action: int, reward: float, next_obs: int, discount: float) -> float:
-        """By how much the squared error would fall if this transition were learnt (without a bias)."""
+        """Return the fall of the squared error if this transition were learnt (without a bias)."""
         before = self._own[obs][action]
         td_error = reward + discount * max(self._own[next_obs]) - before
         error = before - self._true[obs][action]
         return error**2 - (error + STEP_SIZE * td_error) ** 2
 
     def error(self) -> float:
-        """Mean squared error over all pairs."""
+        """Return the mean squared error over all pairs."""
         bias = self._bias
         return (self._squares + 2.0 * bias * self._sum) / self._pairs + bias * bias
 
     def solved(self) -> bool:
-        """Whether the error is below 1e-3."""
+        """Return True if the error is below 1e-3."""
         if self.error() >= SOLVED:
             return False
         self._recount()  # no rounding of the running sums decides
@@ -264,7 +264,7 @@ def _learn(values: Values, draws: Draws, limit: int, going: Going) -> float | No
 
 
 def _uniform(buffer: relive.ReplayBuffer) -> Draws:
-    """Many draws at a time, which do not depend on what was learnt: the same ids as one by one."""
+    """Yield many draws at a time, which do not depend on the values learnt: the same ids as one by one."""
     while True:
         for seen in _transitions(buffer.sample(ROUND)):  # noqa: UP028
             yield seen  # not `yield from`: a batch takes no answers
@@ -279,7 +279,7 @@ def _prioritized(buffer: relive.ReplayBuffer) -> Draws:
 
 
 def _best(values: Values, buffer: relive.ReplayBuffer, steps: dict[str, npt.NDArray[Any]]) -> Draws:
-    """Whichever transition lowers the error most; every pair of state and action is one, often stored."""
+    """Yield the transition that lowers the error most; every pair of state and action is one, often stored."""
     _, first = np.unique(2 * steps["obs"] + steps["action"], return_index=True)
     choices = list(_transitions(buffer.read(first)))
     while True:
@@ -287,6 +287,6 @@ def _best(values: Values, buffer: relive.ReplayBuffer, steps: dict[str, npt.NDAr
 
 
 def _transitions(batch: relive.Batch) -> Iterator[Seen]:
-    """The items of a batch one by one, in Python numbers."""
+    """Yield the items of a batch one by one, in Python numbers."""
     columns = (batch.obs, batch.action, batch.reward, batch.next_obs, batch.discount)
     return zip(*(column.tolist() for column in columns), strict=True)

@@ -17,7 +17,7 @@ MakeEnv = Callable[[], Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
-    """What every run needs: an environment, replay, a pace of updates, evaluations, and where to write.
+    """The settings of every run: an environment, replay, a pace of updates, evaluations, and output files.
 
     Each algorithm's own settings, and its own defaults for these, are in a subclass.
 
@@ -163,7 +163,7 @@ class TrainerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QLearningConfig(TrainerConfig):
-    """What DQN and R2D2 share: the target, the target net, and random actions."""
+    """The settings common to DQN and R2D2: the target, the target net, and random actions."""
 
     double: bool = True
     """Let the online net choose the action whose value the target net gives."""

@@ -125,7 +125,7 @@ IMAGE, LARGE = 5, 36
 
 
 def is_image(shape: tuple[int, ...], dtype: Any, stack: int) -> bool:
-    """Whether observations look like images: bytes or bits, each frame of two or three axes, none of its sides tiny."""
+    """Return True if observations look like images: bytes or bits, each frame of two or three axes, no side tiny."""
     frame = shape[1:] if stack > 1 else shape
     return np.dtype(dtype).kind in "bu" and len(frame) in (2, 3) and sorted(frame)[-2] >= IMAGE
 
@@ -168,7 +168,7 @@ class Images(nn.Module):
         return features
 
     def _channels(self, obs: Tensor) -> Tensor:
-        """Observations `[B, ...]` as `[B, C, H, W]`; the frames of a stack are channels, too."""
+        """Reshape observations `[B, ...]` to `[B, C, H, W]`; the frames of a stack are channels, too."""
         if self._axes == 2:
             return obs if self._stacked else obs.unsqueeze(1)
         planes = obs.movedim(-1, -3) if self._last else obs
@@ -280,7 +280,7 @@ class DQN:
         return lambda obs: self.choose(self.spaces.batch_of(obs)[0], epsilon, rng)
 
     def memory(self, num_envs: int) -> None:
-        """Nothing is kept from step to step."""
+        """Return None: nothing is kept from step to step."""
 
     # Learning ---------------------------------------------------------------------------------------------------------
 
@@ -426,5 +426,5 @@ class DQNTrainer:
 
     @property
     def result(self) -> TrainResult:
-        """What has been seen so far."""
+        """The results so far."""
         return self.run.result

@@ -49,7 +49,7 @@ class Log:
 
     @property
     def writes(self) -> bool:
-        """Whether entries go anywhere."""
+        """True if entries are written anywhere."""
         return self._writer is not None
 
     def start(self, step: int) -> None:

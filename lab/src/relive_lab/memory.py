@@ -11,7 +11,7 @@ from relive_lab.agent import Array
 
 
 class Memory:
-    """What agents remember, one in each of several environments: the net's memory, the last action and reward.
+    """The memory of agents, one in each of several environments: the net's memory, the last action and reward.
 
     Attributes:
         state: The net's memory, float32 `[N, 2, H]`.

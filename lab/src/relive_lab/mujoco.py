@@ -15,7 +15,7 @@ INTEGRATED = "integrated"
 
 
 def is_simulation(value: Any) -> bool:
-    """Whether `value` is a `mujoco.MjData`."""
+    """Return True if `value` is a `mujoco.MjData`."""
     return type(value).__module__.startswith("mujoco.") and type(value).__name__ == "MjData"
 
 

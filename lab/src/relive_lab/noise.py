@@ -41,7 +41,7 @@ RESAMPLES, KINDS = 2_000, 256
 
 @dataclasses.dataclass(frozen=True)
 class NoiseShare:
-    """What `noise_share` found.
+    """The result of `noise_share`.
 
     Attributes:
         share: Share of the mean squared TD error that is noise given observation and action, from 0 to 1, with a 95 %
@@ -147,7 +147,7 @@ def _given(data: Mapping[str, Any], td_error: TdError) -> _Table:
 
 
 def _inputs(data: Mapping[str, Any]) -> Floats:
-    """Observation and action as standardized columns `[N, D]`; integer actions of few kinds become one column each."""
+    """Scale observation and action to standardized columns `[N, D]`; integer actions of few kinds are one-hot."""
     action = _plain(data["action"])
     kinds = np.unique(action) if action.dtype.kind in "iub" and action.ndim == 1 else np.empty(0)
     if 0 < len(kinds) <= KINDS:

@@ -28,7 +28,7 @@ def limiter_of(config: TrainerConfig, item: Any) -> relive.RateLimiter | None:
 
 
 class Pace:
-    """What is due next; made when training begins, with all steps in the buffer.
+    """The steps and updates that are due next; made when training begins, with all steps in the buffer.
 
     Args:
         config: The settings.
@@ -58,11 +58,11 @@ class Pace:
 
     @property
     def blocked(self) -> bool:
-        """Whether a limiter wants an update before the next step."""
+        """True if a limiter wants an update before the next step."""
         return self._limiter is not None and bool(self._buffer.can_sample(self._config.batch_size))
 
     def follow(self, step: int, updates: int, wait: Callable[[int, int | None], int]) -> int:
-        """Have actors bring steps; return how many there are then: up to where the next update is due, with a count.
+        """Wait for actors' steps up to the next update; return how many there are then.
 
         Args:
             step: Steps done.

@@ -197,7 +197,7 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def _moved(values: Tensor, by: Tensor) -> Tensor:
-    """Values `[T, B, ...]` of which each column begins `by` `[B]` positions later; its last one, or first, repeats."""
+    """Shift each column of values `[T, B, ...]` by `by` `[B]` positions; its last one, or first, repeats."""
     at = torch.arange(len(values), device=by.device).unsqueeze(1).add(by).clamp(0, len(values) - 1)
     return values.gather(0, at.view(*at.shape, *[1] * (values.ndim - 2)).expand_as(values))
 
@@ -464,5 +464,5 @@ class R2D2Trainer:
 
     @property
     def result(self) -> TrainResult:
-        """What has been seen so far."""
+        """The results so far."""
         return self.run.result

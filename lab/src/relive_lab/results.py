@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a run stands: handed to the `progress` function a few times a second, and after every evaluation.
+    """The progress of a run, given to the `progress` function a few times a second, and after every evaluation.
 
     Attributes:
         step: Environment steps done.
@@ -38,7 +38,7 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What a run has seen, from its first step, resumed or not.
+    """The results of a run, from its first step, resumed or not.
 
     Attributes:
         eval_steps: Environment steps at each evaluation, int64 `[E]`.

@@ -189,12 +189,12 @@ class Run(Generic[A]):
         return self._passed(every) if isinstance(every, int) else time.perf_counter() >= self._next_save
 
     def _passed(self, every: int) -> bool:
-        """Whether the last steps reached or crossed a multiple of `every`."""
+        """Return True if the last steps reached or crossed a multiple of `every`."""
         return every > 0 and self.step // every > (self.step - self._moved) // every
 
     @property
     def result(self) -> TrainResult:
-        """What has been seen so far."""
+        """The results so far."""
         return TrainResult(**self.log.arrays(), steps=self.step, updates=self.updates, seconds=self.log.seconds)
 
     def evaluate(self, episodes: int | None = None) -> npt.NDArray[np.float64]:

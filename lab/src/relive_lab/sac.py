@@ -214,7 +214,7 @@ class SAC:
         return self.act
 
     def memory(self, num_envs: int) -> None:
-        """Nothing is kept from step to step."""
+        """Return None: nothing is kept from step to step."""
 
     # Learning ---------------------------------------------------------------------------------------------------------
 
@@ -446,7 +446,7 @@ class SACTrainer:
 
     @property
     def result(self) -> TrainResult:
-        """What has been seen so far."""
+        """The results so far."""
         return self.run.result
 
 

@@ -124,7 +124,7 @@ class Packer:
 
 
 def left_out(name: str, value: Any) -> bool:
-    """Whether an attribute does not change once its object is made."""
+    """Return True if an attribute does not change once its object is made."""
     plain = isinstance(value, FunctionType) and value.__closure__ is None
     return name in LEFT_OUT or name.startswith("_ezpickle") or isinstance(value, CONSTANT) or plain
 

@@ -42,7 +42,7 @@ class Estimate:
 
 
 def iqm(values: npt.ArrayLike) -> Any:
-    """Interquartile mean along the last axis: the mean without the lowest and the highest quarter.
+    """Return the interquartile mean along the last axis: the mean without the lowest and the highest quarter.
 
     `[..., S]` gives `[...]`; `S // 4` values are left out on either side, as `scipy.stats.trim_mean` does.
 
@@ -63,7 +63,7 @@ class Bootstrap(TypedDict, total=False):
 
 
 def interval(values: npt.ArrayLike, statistic: Callable[[Array], Any] = iqm, **options: Unpack[Bootstrap]) -> Estimate:
-    """Stratified percentile bootstrap interval of a statistic over seeds.
+    """Estimate a statistic over seeds with its stratified percentile bootstrap interval.
 
     Args:
         values: Float `[S]`, or `[S, tasks]`: seeds are then redrawn within each task, never across.
@@ -90,7 +90,7 @@ def interval(values: npt.ArrayLike, statistic: Callable[[Array], Any] = iqm, **o
 
 
 def probability_of_improvement(better: npt.ArrayLike, base: npt.ArrayLike, **options: Unpack[Bootstrap]) -> Estimate:
-    """Probability that a run of one arm beats a run of the other (Mann-Whitney); ties count half.
+    """Estimate the probability that a run of one arm beats a run of the other (Mann-Whitney); ties count half.
 
     Args:
         better: Float `[S]`; larger is better. Infinities are legal, and tie with each other.
@@ -115,7 +115,7 @@ def probability_of_improvement(better: npt.ArrayLike, base: npt.ArrayLike, **opt
 
 
 def paired_difference(better: npt.ArrayLike, base: npt.ArrayLike, **options: Unpack[Bootstrap]) -> Estimate:
-    """Mean difference between two arms that share seeds; seeds are redrawn in pairs.
+    """Estimate the mean difference between two arms that share seeds; seeds are redrawn in pairs.
 
     Args:
         better: Float `[S]`.
@@ -133,7 +133,7 @@ def paired_difference(better: npt.ArrayLike, base: npt.ArrayLike, **options: Unp
 
 
 def ratio_of_medians(base: npt.ArrayLike, other: npt.ArrayLike, **options: Unpack[Bootstrap]) -> Estimate:
-    """Median of one arm over that of another that shares its seeds; seeds are redrawn in pairs.
+    """Estimate the ratio of the medians of two arms that share seeds; seeds are redrawn in pairs.
 
     Arguments and errors are those of `paired_difference`; values are positive.
 
@@ -153,7 +153,7 @@ def ratio_of_medians(base: npt.ArrayLike, other: npt.ArrayLike, **options: Unpac
 
 
 def final(returns: npt.ArrayLike, last: int = 5) -> Array:
-    """Mean of each run's `last` evaluations, or of all where a run has fewer: float `[S, E]` to `[S]`.
+    """Return the mean of each run's `last` evaluations, or of all if a run has fewer: float `[S, E]` to `[S]`.
 
     >>> final([[0.0, 1.0, 3.0]], last=2).tolist()
     [2.0]
@@ -163,7 +163,7 @@ def final(returns: npt.ArrayLike, last: int = 5) -> Array:
 
 
 def time_to_threshold(times: npt.ArrayLike, returns: npt.ArrayLike, threshold: float, trailing: int = 3) -> Array:
-    """When each run's trailing mean first reaches a threshold.
+    """Return the time at which each run's trailing mean first reaches a threshold.
 
     Args:
         times: Episodes or steps at each evaluation, `[E]`.

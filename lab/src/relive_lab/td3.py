@@ -178,7 +178,7 @@ def captured(update: Callable[[], None], generator: torch.Generator) -> Callable
 
 
 class Training:
-    """What a run is made of, and its two halves: a step of all environments, and the updates after it.
+    """The parts of a run, and its two halves: a step of all environments, and the updates after it.
 
     Attributes:
         envs: The environments, one a lane.

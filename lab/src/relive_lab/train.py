@@ -36,7 +36,7 @@ Args:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Saving:
-    """Where the run is saved, and how often."""
+    """The directory and the frequency of saves."""
 
     out: Path | None = None
     """Folder for the run (learner.safetensors and the replay buffer), curve.png and result.json; by default a new one

@@ -108,7 +108,7 @@ def test_quick_and_chosen_lengths() -> None:
 
 
 def good(n: int, seeds: int = 30) -> Figures:
-    """Figures that keep every bar: the usual medians, the same for every seed."""
+    """Make figures that keep every bar: the usual medians, the same for every seed."""
     table = {
         "uniform": 107_000, "oracle": 680, "prop 1": 9_100, "prop 0.6": 10_500,
         "prop 0.6, beta 0.4": 18_600, "prop 0.6, beta 1": 122_000,

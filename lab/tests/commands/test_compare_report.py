@@ -32,7 +32,7 @@ def study(**changes: Any) -> Study:
 
 
 def outcome(arm: str, seed: int, curve: list[float], complete: bool = True) -> Outcome:
-    """A run whose evaluations, of two episodes each, have the means of `curve`."""
+    """Make a run whose evaluations, of two episodes each, have the means of `curve`."""
     steps = 1_000 * np.arange(1, len(curve) + 1)
     returns = np.array([[value - 1, value + 1] for value in curve]).reshape(-1, 2)
     result = TrainResult(

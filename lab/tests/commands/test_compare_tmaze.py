@@ -20,7 +20,7 @@ from relive_lab.studies.tmaze import ARMS, BASE, BEST, success, tmaze_config, tm
 
 
 def result_of(returns: list[float], steps: int = 2_000) -> TrainResult:
-    """A run whose episodes ended at equal distances."""
+    """Make a run whose episodes ended at equal distances."""
     at = np.linspace(steps / max(len(returns), 1), steps, len(returns)).astype(np.int64)
     none = np.zeros(0, np.int64)
     return TrainResult(

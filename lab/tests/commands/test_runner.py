@@ -32,7 +32,7 @@ class Half:
 
 
 def half(task: Half, report: Report) -> tuple[float, bool]:
-    """Of an even number; 7 kills its process."""
+    """Divide an even number by two; 7 kills its process."""
     if task.number == 7:
         os.kill(os.getpid(), signal.SIGKILL)
     if task.number % 2:

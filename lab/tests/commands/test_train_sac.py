@@ -50,7 +50,7 @@ def test_a_run_goes_on_from_its_folder(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_run_is_saved_by_the_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At most so often that a hundredth of the time goes into it."""
+    """Check that saves take at most a hundredth of the time."""
     out, numbers = tmp_path / "run", set[int]()
     trainer = SACTrainer(SACConfig(env_id="Pendulum-v1", hidden_sizes=(8,), total_steps=10**6, save_every="0.1s"))
 

@@ -10,7 +10,7 @@ from ray import exceptions
 
 
 class Ref:
-    """What a call returns at once."""
+    """The immediate return value of a call."""
 
     def __init__(self, handle: Handle, call: Callable[[Any], Any]) -> None:
         self.handle, self.call, self.done, self.value, self.error = handle, call, False, None, None

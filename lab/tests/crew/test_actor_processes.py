@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif("_native" not in kernels.active().__name__, reas
 
 @pytest.mark.parametrize("after", [0, pytest.param(50, marks=pytest.mark.slow)])  # updates; 0: before its first step
 def test_a_run_holds_its_pace_and_goes_on_with_another_actor(after: int, caplog: pytest.LogCaptureFixture) -> None:
-    """A killed one's; steps per update, priorities, reports; then every process and every segment is gone."""
+    """Kill an actor; check steps per update, priorities, reports; then every process and every segment is gone."""
     config = small(actors=1, num_envs=2, total_steps=10**6, use_per=True, eval_every=200)
     trainer, ahead, seen = DQNTrainer(config, make_env=Signs), [], {}
     processes: Any = trainer.run._backend
@@ -85,7 +85,7 @@ def test_a_run_holds_its_pace_and_goes_on_with_another_actor(after: int, caplog:
 
 @pytest.mark.parametrize("actors", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_samples_per_insert_are_held_by_the_limiter(actors: int, tmp_path: Path) -> None:
-    """Whatever `update_every` says: the draws stay in the limiter's band, and the actor within what it lets in."""
+    """Check, for any `update_every`, that draws stay in the limiter's band, and the actor within its bounds."""
     needs("tensorboard")
     config = small(
         actors=actors, num_envs=2, total_steps=600, samples_per_insert=4, buffer_capacity=5_000, update_every=1_000
@@ -140,7 +140,7 @@ def test_a_failing_environment_ends_the_run_with_its_error() -> None:
 
 @pytest.mark.slow
 def test_a_run_with_actors_is_saved_and_resumed(tmp_path: Path) -> None:
-    """Learner, buffer and counts go on; the actors' environments begin new episodes, and a warning says so."""
+    """Check that learner, buffer and counts continue; the actors' environments begin new episodes, with a warning."""
     config = small_sac(
         actors=1, num_envs=2, total_steps=100, update_every=1, use_per=True, n_step=3, save_every=50, eval_every=0
     )
@@ -171,7 +171,7 @@ def test_refusals() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_outlives_a_command_that_is_ended(how: signal.Signals, tmp_path: Path) -> None:
-    """Ctrl-C and a scheduler's SIGTERM reach the actors, too; a kill the learner alone."""
+    """Check that Ctrl-C and a scheduler's SIGTERM reach the actors, too; a kill the learner alone."""
     words = ["--actors", "1", "--total-steps", "1000000", "--start-steps", "100", "--eval-every", "0"]
     words += ["--hidden-sizes", "16", "--save-every", "200", "--out", f"{tmp_path}"]
     command = [sys.executable, "-m", "relive_lab", "train", "dqn", *words]

@@ -86,7 +86,7 @@ def test_the_other_trainers(fake: FakeRay, kind: str, use_per: bool) -> None:
 
 
 def stopped(handle: Any) -> None:
-    """The actor dies at once, with what its writer holds."""
+    """Kill the actor at once, with all that its writer holds."""
     sender = handle.made._writer._sender
     sender._work = lambda: False
     sender._thread.join()
@@ -94,7 +94,7 @@ def stopped(handle: Any) -> None:
 
 
 def test_an_actor_that_is_replaced_goes_on_where_its_lanes_are(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes after is judged as the items that start there, with the state of their first step."""
+    """Check that later steps are judged as the items that start there, with the state of their first step."""
     given: dict[str, Any] = {"actors": 2, "num_envs": 2, "cluster": "local", "shards": 2, "use_per": True}
     steps = {"total_steps": 1_200, "start_steps": 1_200, "starts": 5, "eval_every": 0, "buffer_capacity": 4_000}
     trainer = R2D2Trainer(r2d2_toys.small(**given, **steps), make_env=r2d2_toys.Walk)
@@ -151,7 +151,7 @@ def test_a_limiter_holds_the_pace(fake: FakeRay, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_limiter_does_not_wait_for_steps_that_were_lost(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As actors that die take some with them: more than the limiter's band, as after many deaths."""
+    """Drop more steps than the limiter's band, as the deaths of many actors do."""
     add, lost = relive.ray.Writer.add, []
 
     def losing(writer: Any, **step: Any) -> None:

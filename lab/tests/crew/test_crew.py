@@ -29,7 +29,7 @@ def _every_round_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_local(trainer: Any) -> tuple[Any, Local]:
-    """The trainer, with actors of this process."""
+    """Return the trainer, with actors of this process."""
     trainer.run._backend = backend = Local()
     return trainer, backend
 

@@ -38,7 +38,7 @@ KINDS: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_initial_priorities_are_those_of_the_learner(kind: str) -> None:
-    """What an actor says of a step that is on its way, the learner's nets say of the item that its buffer draws."""
+    """Check an actor's priority of a step against the learner's nets on the item that its buffer draws."""
     maker, config, make_env = KINDS[kind]
     trainer = maker(config, make_env=make_env)
     trainer.train()
@@ -71,7 +71,7 @@ def test_initial_priorities_are_those_of_the_learner(kind: str) -> None:
 
 
 def test_a_pause_sends_what_waits_and_streams_go_on() -> None:
-    """Items end at the pause when they are judged; the learner draws them whole, and later ones are judged whole."""
+    """Check that items end at the pause when they are judged; the learner draws them whole, later ones too."""
     envs, seen = vectorize(Signs, 1), []
 
     def judge(batch: Any) -> Any:
@@ -99,7 +99,7 @@ def test_a_pause_sends_what_waits_and_streams_go_on() -> None:
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_an_actor_knows_where_items_start_whoever_dies(saved: bool, tmp_path: Path) -> None:
-    """An actor's first priorities are those of the items that start at the step: here the step's own number."""
+    """Check that an actor's first priorities are those of the items that start at the step: here the step's number."""
     item = relive.Sequences(3, starts=4)
     shards, lines = made(item=item, capacity=LANES * 512, save_dir=str(tmp_path) if saved else None)
     envs, lanes = Counting(), np.arange(LANES)

@@ -32,7 +32,7 @@ pytestmark = [
 
 
 def pid(handle: Any) -> int:
-    """The process of an actor."""
+    """Return the process of an actor."""
     import ray
 
     found: int = ray.get(handle.__ray_call__.remote(lambda _: os.getpid()))
@@ -40,7 +40,7 @@ def pid(handle: Any) -> int:
 
 
 def gone(pids: list[int]) -> bool:
-    """Whether no such process runs."""
+    """Return True if no such process runs."""
     return not any(psutil.pid_exists(each) for each in pids)
 
 
@@ -104,7 +104,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_command_with_its_cluster(tmp_path: Path) -> None:
-    """As a terminal sends it, to the whole group: raylet, shards and actors go, and what was learned is saved."""
+    """Send Ctrl-C to the whole group, as a terminal does: raylet, shards and actors end, and the results are saved."""
     words = ["--actors", "1", "--cluster", "local", "--total-steps", "1000000", "--start-steps", "100", "--use-per"]
     words += ["--eval-every", "0", "--hidden-sizes", "16", "--save-every", "2000", "--out", f"{tmp_path}"]
     command = [sys.executable, "-m", "relive_lab", "train", "dqn", *words]

@@ -16,7 +16,7 @@ def publish(weights: SharedWeights, numbers: int) -> None:
 
 
 def test_weights_are_never_torn() -> None:
-    """Versions of one number each, published without a pause by another process."""
+    """Publish versions of one number each, without a pause, from another process."""
     size = 50_000
     weights, tensors = SharedWeights(size), [torch.zeros(size // 2), torch.zeros(5, size // 10)]
     process = multiprocessing.get_context("fork").Process(target=publish, args=(weights, size))
@@ -32,7 +32,7 @@ def test_weights_are_never_torn() -> None:
 
 
 def test_a_version_that_is_half_written_is_not_taken() -> None:
-    """Where a slot is not what its header says, as when a publisher laps a reader, weights stay as they were."""
+    """Check that weights stay unchanged if a slot differs from its header, as when a publisher laps a reader."""
     weights, tensors = SharedWeights(4), [torch.zeros(4)]
     weights.publish([torch.ones(4)])
     assert weights.read(tensors, 0) == 1

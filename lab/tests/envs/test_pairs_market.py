@@ -70,7 +70,7 @@ def test_dislocations() -> None:
 
 
 def test_a_break_starts_only_at_a_quiet_bar() -> None:
-    """Common breaks show it: 9 quiet bars on average before each break of 6."""
+    """Check with common breaks: 9 quiet bars on average before each break of 6."""
     path = SyntheticMarket(break_probability=0.1).simulate(np.random.default_rng(3), 200_000)
     assert path.regime.mean() == pytest.approx(0.4, rel=0.02)
 

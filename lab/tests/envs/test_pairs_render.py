@@ -47,7 +47,7 @@ def test_rgb_array(settings: dict[str, str]) -> None:
 
 
 def test_the_picture_hides_what_is_to_come() -> None:
-    """Two episodes that agree so far must look alike, whatever happens later."""
+    """Check that two episodes that agree so far look alike, whatever happens later."""
     long, short = (PairsTradingEnv(render_mode="rgb_array") for _ in range(2))
     for env in (long, short):
         env.reset(seed=0)

@@ -24,7 +24,7 @@ def test_env_checker(settings: dict[str, Any]) -> None:
 
 
 def reference(length: int, cue: float, actions: list[int]) -> list[tuple[list[float], float, bool, bool]]:
-    """The task written down again: what each action leads to, until the episode ends."""
+    """Return the outcome of each action by the task's rules, written down again, until the episode ends."""
     place, steps = 0, []
     for number, action in enumerate(actions, 1):
         reward, terminated = -0.05, False

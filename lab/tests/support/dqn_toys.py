@@ -66,7 +66,7 @@ class Drift(Signs):
 
 
 def small(**changes: Any) -> DQNConfig:
-    """Settings of a run of 120 steps."""
+    """Make settings of a run of 120 steps."""
     settings: dict[str, Any] = {
         "env_id": "Signs",
         "total_steps": 120,

@@ -11,7 +11,7 @@ from depth import eventually
 
 
 def interrupted(words: list[str], after: str) -> str:
-    """What `relive WORDS` shows if Ctrl-C comes after the first line that starts with `after`; it must end well."""
+    """Send Ctrl-C to `relive WORDS` after the first line that starts with `after`; check its end; return its output."""
     command, pipe = [sys.executable, "-m", "relive_lab", *words], subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, bufsize=1, start_new_session=True) as process:
         assert process.stdout is not None
@@ -30,7 +30,7 @@ def interrupted(words: list[str], after: str) -> str:
 
 
 def ended(group: int) -> bool:
-    """Whether a process group is empty."""
+    """Return True if a process group is empty."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

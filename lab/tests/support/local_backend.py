@@ -44,7 +44,7 @@ class Local:
             self.kill(number)
 
     def kill(self, number: int) -> None:
-        """The actor dies, with the steps that it holds back."""
+        """Let the actor die, with the steps that it holds back."""
         self._dead.add(number)
 
     def publish(self, weights: Sequence[Tensor]) -> None:

@@ -35,7 +35,7 @@ class Walk(gymnasium.Env[Any, Any]):
 
 
 def small(**changes: Any) -> R2D2Config:
-    """Settings of a run of 240 steps."""
+    """Make settings of a run of 240 steps."""
     settings: dict[str, Any] = {
         "env_id": "relive/TMaze-v0",
         "num_envs": 4,

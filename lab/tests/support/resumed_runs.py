@@ -31,13 +31,13 @@ RUNS: dict[str, tuple[Any, Any]] = {
 
 
 def run(name: str) -> Any:
-    """A trainer that has not begun."""
+    """Make a trainer that has not begun."""
     kind, config = RUNS[name]
     return kind(config)
 
 
 def whole(trainer: Any) -> dict[str, Any]:
-    """All that the rest of a run depends on, and what it has seen, as arrays; three further draws of the buffer."""
+    """Collect all that the rest of a run depends on, and its results, as arrays; three further draws of the buffer."""
     parts = {**saving.pack(trainer.agent.parts()), **trainer.run.log.tensors()}
     found: dict[str, Any] = {name: tensor.detach().numpy() for name, tensor in parts.items()}
     collector = trainer.run._collector
@@ -54,7 +54,7 @@ def whole(trainer: Any) -> dict[str, Any]:
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """The names of what differs, in a bit."""
+    """List the names of entries that differ in a bit."""
     assert one.keys() == other.keys()
     return [
         name for name in one if one[name].dtype != other[name].dtype or one[name].tobytes() != other[name].tobytes()

@@ -54,7 +54,7 @@ class Toy(gymnasium.Env[Any, Any]):
 
 
 def small(**changes: Any) -> SACConfig:
-    """Settings of a run of 120 steps."""
+    """Make settings of a run of 120 steps."""
     settings: dict[str, Any] = {
         "env_id": "Toy",
         "total_steps": 120,

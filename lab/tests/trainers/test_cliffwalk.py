@@ -15,7 +15,7 @@ from relive_lab.cliffwalk import ARMS, LEARNERS, Values, Walk, memory, truth
 
 
 def played(n: int, actions: tuple[int, ...]) -> list[tuple[int, int, float, bool]]:
-    """One sequence of actions until its episode ends, one step at a time."""
+    """Play one sequence of actions until its episode ends, one step at a time."""
     steps = []
     for state, action in enumerate(actions):
         right = action == state % 2
@@ -66,7 +66,7 @@ def transitions(n: int, count: int, seed: int) -> list[tuple[int, int, float, in
 
 @pytest.mark.parametrize("shared_bias", [False, True], ids=["table", "linear"])
 def test_an_update_is_that_of_linear_q_learning(shared_bias: bool) -> None:
-    """Against `theta += eta * w * delta * phi(s, a)` written out with whole feature vectors."""
+    """Check against `theta += eta * w * delta * phi(s, a)` written out with whole feature vectors."""
     n, weights = 5, np.random.default_rng(8).random(1000).tolist()
     values = Values(truth(n), np.random.default_rng(1), shared_bias=shared_bias)
     rng = np.random.default_rng(1)
@@ -105,7 +105,7 @@ def test_uniform_draws_fetched_at_once_are_those_fetched_one_by_one(monkeypatch:
 
 @pytest.mark.parametrize(("arm", "beta"), [("prop 0.6", 0.0), ("prop 0.6, beta 0.4", 0.4), ("prop 0.6, beta 1", 1.0)])
 def test_weights_with_batches_of_one(arm: str, beta: float) -> None:
-    """`(M P)**-beta` itself: divided by the largest of one they would all be 1."""
+    """Check `(M P)**-beta` itself: divided by the largest of one they would all be 1."""
     walk = Walk(n=4, learner="table", arm=arm, seed=0)
     buffer = walk.fill(memory(4, np.random.default_rng(0)), ARMS[arm])
     errors = np.random.default_rng(1).exponential(size=30)

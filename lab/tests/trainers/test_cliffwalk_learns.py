@@ -20,7 +20,7 @@ def updates(learner: str, arm: str, n: int = 8, seeds: range = SEEDS) -> list[fl
 
 @pytest.fixture(scope="module", name="gain")
 def _gain() -> dict[str, float]:
-    """Median updates of uniform replay over those of each arm: a table, n = 8, 510 transitions."""
+    """Return the ratio of uniform replay's median updates to those of each arm: a table, n = 8, 510 transitions."""
     medians = {arm: float(np.median(updates("table", arm))) for arm in LEARNERS["table"]}
     return {arm: medians["uniform"] / median for arm, median in medians.items()}
 

@@ -18,7 +18,7 @@ N = 8_000
 
 
 def items(share: float, seed: int = 0) -> tuple[dict[str, Any], np.ndarray]:
-    """Items whose TD errors of unit mean square are noise by `share`; the noise depends on where they are."""
+    """Make items whose TD errors of unit mean square are noise by `share`; the noise depends on the item."""
     rng = np.random.default_rng(seed)
     obs, action = rng.normal(size=(N, 3)), rng.uniform(-1, 1, (N, 1))
     bias = np.sin(2 * obs[:, 0]) + action[:, 0] * np.tanh(obs[:, 1])
@@ -39,7 +39,7 @@ def test_a_known_share_is_found(share: float) -> None:
 
 
 def filled(sampler: Any, td: np.ndarray, data: dict[str, Any]) -> relive.ReplayBuffer:
-    """A buffer of these items, one lane, whose rewards are the TD errors."""
+    """Make a buffer of these items, one lane, whose rewards are the TD errors."""
     schema = relive.Schema(obs={"a": relive.Field((2,)), "b": relive.Field()}, action=relive.Field((1,)))
     buffer = relive.ReplayBuffer(schema, 2 * N, sampler=sampler, seed=3)
     obs = {"a": data["obs"][:, :2], "b": data["obs"][:, 2]}

@@ -18,7 +18,7 @@ from relive_lab import DQNConfig, DQNTrainer, atari
 
 
 def played(game: str, steps: int, training: bool) -> tuple[Any, list[dict[str, Any]]]:
-    """A game after random play, and what each step gave."""
+    """Play a game at random; return it with the results of each step."""
     env = atari.make(f"ALE/{game}-v5", {"repeat_action_probability": 0.0}, training=training)
     env.reset(seed=0)
     env.action_space.seed(0)

@@ -15,14 +15,14 @@ from relive_lab.dqn import Images, QNet, is_image
 
 
 def trained(**changes: Any) -> DQNTrainer:
-    """A trainer whose buffer holds 60 steps, and whose target net differs from its net."""
+    """Make a trainer whose buffer holds 60 steps, and whose target net differs from its net."""
     trainer = DQNTrainer(small(total_steps=60, eval_every=0, **changes), make_env=Signs)
     trainer.train()
     return trainer
 
 
 def fixed(trainer: DQNTrainer, monkeypatch: pytest.MonkeyPatch, weights: Any = None) -> Any:
-    """A batch that the trainer's next update will draw."""
+    """Fix the batch of the trainer's next update, and return it."""
     batch = trainer.buffer.sample(16)
     if weights is not None:
         batch.weights[:] = weights
@@ -31,7 +31,7 @@ def fixed(trainer: DQNTrainer, monkeypatch: pytest.MonkeyPatch, weights: Any = N
 
 
 def errors(trainer: DQNTrainer, batch: Any) -> torch.Tensor:
-    """TD errors of a batch, from the formulas."""
+    """Compute TD errors of a batch from the formulas."""
     obs, next_obs, reward, discount = (
         torch.from_numpy(batch[name]) for name in ("obs", "next_obs", "reward", "discount")
     )

@@ -18,7 +18,7 @@ from relive_lab.r2d2 import RecurrentQNet, original, rescaled
 
 
 def trainer_with_data(make: Any = Walk, **changes: Any) -> R2D2Trainer:
-    """A trainer whose buffer holds 160 random steps, and whose target net differs from its net."""
+    """Make a trainer whose buffer holds 160 random steps, and whose target net differs from its net."""
     trainer = R2D2Trainer(small(**{"total_steps": 160, "start_steps": 160, "eval_every": 0, **changes}), make_env=make)
     trainer.train()
     with torch.no_grad():
@@ -40,7 +40,7 @@ def h_inverse(y: float) -> float:
 
 
 def read_in_order(net: RecurrentQNet, batch: Any, row: int, start: int, detach_at: int | None) -> list[torch.Tensor]:
-    """Values at each position of one sequence, read one observation at a time; padding in front changes nothing."""
+    """Compute values at each position of one sequence, one observation at a time; padding in front changes nothing."""
     state = torch.zeros((1, 2, net.size))
     if "state" in batch:
         state = torch.from_numpy(batch.state[row : row + 1])
@@ -57,12 +57,12 @@ def read_in_order(net: RecurrentQNet, batch: Any, row: int, start: int, detach_a
 
 
 def begins(batch: Any) -> Any:
-    """Which sequences begin an episode."""
+    """Mark the sequences that begin an episode."""
     return batch.first | ~batch.mask[0]
 
 
 def reference(trainer: R2D2Trainer, batch: Any) -> tuple[torch.Tensor, dict[tuple[int, int], float]]:
-    """The loss, and the TD error of each (sequence, step) that is learned from."""
+    """Compute the loss, and the TD error of each (sequence, step) that is learned from."""
     c, start = trainer.config, trainer.agent.spaces.first
     total, errors = torch.zeros(()), {}
     for row in range(len(batch.ids)):
@@ -125,7 +125,7 @@ def test_loss_errors_and_gradient_are_those_of_a_slow_reference(changes: dict[st
 @pytest.mark.parametrize("starts", [1, 2])
 @pytest.mark.parametrize("state", ["stored", "zero"])
 def test_all_steps_of_an_episode_are_learned_from(starts: int, state: str) -> None:
-    """The first ones as well, by the values that an agent had when it acted there."""
+    """Check the first ones as well, by the values that an agent had when it acted there."""
     trainer = trainer_with_data(starts=starts, state=state, burn_in=4, length=3)
     buffer, lanes = trainer.buffer, trainer.config.num_envs
     batch = next(buffer.batches(10_000, shuffle=False))
@@ -256,7 +256,7 @@ def test_initial_weights_come_from_the_given_generator_alone() -> None:
 
 
 def test_stored_memory_is_what_reading_the_episode_gives() -> None:
-    """The buffer's state, previous action and reward at an anchor are the agent's own when it acted there."""
+    """Check that the buffer's state, previous action and reward at an anchor are those of the agent as it acted."""
     trainer = trainer_with_data(starts=1, burn_in=0, length=12)
     batch = trainer.buffer.sample(400)
     whole = batch.first & (batch.mask.sum(0) >= 3)

@@ -15,7 +15,7 @@ from relive_lab.sac import Actor
 
 
 def trainer_with_data(**changes: Any) -> SACTrainer:
-    """A trainer whose buffer holds 40 random steps."""
+    """Make a trainer whose buffer holds 40 random steps."""
     trainer = SACTrainer(small(**{"total_steps": 40, "eval_every": 0, **changes}), make_env=Toy)
     trainer.train()
     return trainer

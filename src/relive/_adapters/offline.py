@@ -53,7 +53,7 @@ class OfflineSteps:
 
     @property
     def boundaries(self) -> int:
-        """How many rows final observations take: one at each end, and where a step does not continue the last one."""
+        """The rows that final observations take: one at each end, and one before each step that continues none."""
         if self.next_obs is None:
             return 0
         ends: Bool = self.fields["terminated"] | self.fields["truncated"]
@@ -195,7 +195,7 @@ def _known_last(next_obs: Any, after: Any, name: str, at: str) -> Any:
 
 
 def _ends(episode: Mapping[str, Any], name: str | None, count: int, at: str) -> Bool:
-    """A flag of each step; that of an entry without an action is the flag of the step before."""
+    """Read a flag of each step; that of an entry without an action is the flag of the step before."""
     if name is None:
         return np.zeros(count, bool)
     flags = _flags(episode, name, at)
@@ -269,7 +269,7 @@ def _tree(data: Mapping[str, Any], name: str, at: str = "$") -> Any:
 
 
 def _flat(data: Mapping[str, Any], name: str, at: str = "$") -> Array:
-    """Numbers `[N]`, which may be a column `[N, 1]`."""
+    """Read numbers `[N]`, which may be a column `[N, 1]`."""
     array = _tree(data, name, at)
     if isinstance(array, dict | tuple) or array.shape[1:] not in ((), (1,)):
         got = "a nest" if isinstance(array, dict | tuple) else f"shape `{array.shape}`"

@@ -19,7 +19,7 @@ _FILES, _FILE = "saved/", re.compile(r"[a-z]+-\d+\.(json|safetensors)")
 
 
 def packed(buffer: ReplayBuffer) -> dict[str, Array]:
-    """The files of a save as named arrays of bytes."""
+    """Pack the files of a save as named arrays of bytes."""
     with TemporaryDirectory() as folder:
         buffer.save(folder)
         files = [path for path in sorted(Path(folder).iterdir()) if _FILE.fullmatch(path.name)]
@@ -27,7 +27,7 @@ def packed(buffer: ReplayBuffer) -> dict[str, Array]:
 
 
 def opened(packed: Mapping[str, Any], **choices: Any) -> ReplayBuffer:
-    """The buffer that `packed` was called on.
+    """Build the buffer that `packed` was called on.
 
     Args:
         packed: What it returned, among other arrays.

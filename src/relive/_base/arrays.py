@@ -41,11 +41,11 @@ class Memory(Protocol):
 
     @property
     def fresh(self) -> bool:
-        """Whether the arrays are new and zero; else they are as an earlier buffer left them."""
+        """True if the arrays are new and zero, False if an earlier buffer left them."""
         ...
 
     def host(self, name: str) -> Array:
-        """The array that was asked for as `name`, in memory that this process can address."""
+        """Return the array that was asked for as `name`, in memory that this process can address."""
         ...
 
 
@@ -61,7 +61,7 @@ class Locks(Protocol):
         ...
 
     def taken(self, byte: int) -> bool:
-        """Whether another process has a lock."""
+        """Return True if another process holds the lock."""
         ...
 
 
@@ -73,17 +73,17 @@ class JointMemory(Memory, Protocol):
 
     @property
     def locks(self) -> Locks:
-        """Who writes what."""
+        """The locks of the lanes, by which processes see who writes."""
         ...
 
     @property
     def may_add(self) -> bool:
-        """Whether this process may claim lanes; else it only reads."""
+        """True if this process may claim lanes, False if it only reads."""
         ...
 
     @property
     def fresh_sampler(self) -> bool:
-        """Whether the sampler's arrays are new, whatever the others are."""
+        """True if the sampler's arrays are new, even if the others are not."""
         ...
 
     def announce(self, name: str, value: bytes) -> None:
@@ -91,7 +91,7 @@ class JointMemory(Memory, Protocol):
         ...
 
     def sync(self) -> None:
-        """Have what was written where it survives the machine."""
+        """Write the contents to where they survive a crash of the machine."""
         ...
 
     def close(self) -> None:
@@ -113,5 +113,4 @@ class Section:
         self.fresh = memory.fresh if fresh is None else fresh
 
     def host(self, name: str) -> Array:
-        """As in `Memory`."""
         return self.memory.host(self._prefix + name)

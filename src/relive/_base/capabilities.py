@@ -21,7 +21,7 @@ class _Completed:
 
 
 def completed(choice: P, protocol: type[Any]) -> P:
-    """`choice` with all names of `protocol`: itself, where its class inherits from it."""
+    """Return `choice` with all names of `protocol`: itself if its class inherits from it."""
     if protocol in type(choice).__mro__:
         return choice
     names = {}

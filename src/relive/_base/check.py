@@ -94,7 +94,7 @@ def path(value: object, at: str) -> str:
 
 
 def is_name(value: object) -> TypeGuard[str]:
-    """Whether `value` is text that a file can have as a name: not empty, and without half a character."""
+    """Return True if `value` is text that can name a file: not empty, and without lone surrogates."""
     try:
         return isinstance(value, str) and bool(value.encode())
     except UnicodeEncodeError:  # a lone surrogate
@@ -134,7 +134,7 @@ def unmasked(value: object, at: str, error: type[ReliveError]) -> None:
 
 
 def uniforms(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Float64:
-    """Numbers in [0, 1) by one call of `rng.random(shape)`; checked unless `rng` is NumPy's own generator."""
+    """Draw numbers in [0, 1) by one call of `rng.random(shape)`; check them unless `rng` is NumPy's own generator."""
     if type(rng) is np.random.Generator:
         return rng.random(shape)
     at = "ReplayBuffer.rng"
@@ -156,7 +156,7 @@ def uniforms(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Float64:
 
 
 def first(bad: Bool, values: Array) -> tuple[str, str]:
-    """Where the first bad value stands, as a subscript, and what it is, with how many there are."""
+    """Return the first bad value's subscript, and its text with the number of bad values."""
     flat = bad.reshape(-1)
     first = int(flat.argmax())
     got = f"`{values.reshape(-1)[first]}`"

@@ -112,7 +112,7 @@ class Frozen:
 
 
 def _twin(cls: type[Frozen]) -> type:
-    """A real dataclass with the fields of `cls`."""
+    """Make a real dataclass with the fields of `cls`."""
     from dataclasses import field, make_dataclass
 
     fields = []

@@ -12,7 +12,7 @@ _NAMES = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 
 def state_of(rng: np.random.Generator) -> dict[str, Any]:
-    """The state of `rng` in numbers, text, lists and dicts."""
+    """Return the state of `rng` as numbers, text, lists and dicts."""
     state = mapped(_plain, rng.bit_generator.state)
     if state["bit_generator"] not in _NAMES:
         raise ValueError(f"unknown bit generator {state['bit_generator']!r}"[:60])
@@ -20,7 +20,7 @@ def state_of(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def generator_of(state: Any) -> np.random.Generator:
-    """The generator of a state. NumPy does not check positions in its buffers, so they are checked here.
+    """Make the generator of a state. NumPy does not check positions in its buffers, so they are checked here.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError, OverflowError: It is not a state.

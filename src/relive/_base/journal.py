@@ -35,12 +35,12 @@ class Journal:
         self._undo: list[Callable[[], object]] = []
 
     def put(self, array: Array, key: Any, value: Any) -> None:
-        """`array[key] = value`."""
+        """Set `array[key] = value`."""
         self._undo.append(partial(setitem, array, key, array[key].copy()))
         array[key] = value
 
     def set(self, owner: object, name: str, value: object) -> None:
-        """`owner.name = value`."""
+        """Set `owner.name = value`."""
         self._undo.append(partial(setattr, owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 

@@ -37,7 +37,7 @@ _CAN_MAP = sys.platform == "linux"
 
 
 def _pages(nbytes: int, huge: int | None = None) -> NDArray[np.uint8]:
-    """`nbytes` of zeroed, lazily backed pages that start on a huge page's boundary.
+    """Map `nbytes` of zeroed, lazily backed pages that start at a huge page's boundary.
 
     Args:
         nbytes: How many.
@@ -60,7 +60,7 @@ def _pages(nbytes: int, huge: int | None = None) -> NDArray[np.uint8]:
 
 
 def zeros(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-    """An array of zeros on a 64-byte boundary, whose pages are taken from the system only when they are first touched.
+    """Return an array of zeros on a 64-byte boundary; the system supplies its pages only when they are first touched.
 
     Raises:
         MemoryError: If not even the addresses can be had.
@@ -78,7 +78,7 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
 
 
 def zeros_together(specs: Sequence[Spec]) -> list[NDArray[Any]]:
-    """Arrays of zeros, as of `zeros`, that are kept and given up together: small ones share huge pages with large ones.
+    """Return arrays as `zeros` does, kept and freed together: small ones share huge pages with large ones.
 
     The last page, which they do not fill, is no huge one.
 
@@ -97,7 +97,7 @@ def _nbytes(shape: Sequence[int], dtype: DTypeLike) -> int:
 
 
 def _places(specs: Sequence[Spec]) -> tuple[list[int], int]:
-    """Where each array begins, on a 64-byte boundary, and where the last one ends."""
+    """Return the offset of each array, on a 64-byte boundary, and the end of the last one."""
     places, end = [], 0
     for shape, dtype in specs:
         places.append(end)
@@ -110,7 +110,7 @@ def _carved(block: NDArray[np.uint8], specs: Sequence[Spec], places: list[int]) 
 
 
 def _read(path: str) -> str:
-    """The contents of a small file, nothing if it cannot be read."""
+    """Read a small file; return an empty string if it cannot be read."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.read()
@@ -119,7 +119,7 @@ def _read(path: str) -> str:
 
 
 def _group_limits() -> list[int]:
-    """Memory limits of the control groups that this process is in, outer ones included."""
+    """List the memory limits of this process's control groups, outer ones included."""
     root = "/sys/fs/cgroup"
     folders = [root, f"{root}/memory"]
     for line in _read("/proc/self/cgroup").splitlines():
@@ -134,7 +134,7 @@ def _group_limits() -> list[int]:
 
 
 def available_bytes() -> int:
-    """Memory that this process may use at most: the machine's, or its control group's limit or its own if lower."""
+    """Return the memory that this process may use at most: the lowest of machine, control group and own limits."""
     limits = _group_limits()
     with contextlib.suppress(ImportError):  # not on this system
         import resource
@@ -189,21 +189,21 @@ class Arena:
             self._release()
 
     def arrays(self, specs: Sequence[Spec]) -> list[NDArray[Any]]:
-        """Arrays of the given shapes and dtypes with arbitrary contents; to keep one of them keeps no other."""
+        """Return arrays of the given shapes and dtypes with arbitrary contents; keeping one of them keeps no other."""
         return [self.array(*spec) if leased(*spec) else np.empty(*spec) for spec in specs]
 
     def array(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-        """One array with arbitrary contents in a block of its own, on a 64-byte boundary."""
+        """Return one array with arbitrary contents in a block of its own, on a 64-byte boundary."""
         kind = np.dtype(dtype)
         return np.ndarray(shape, kind, self._lend(math.prod(shape) * kind.itemsize))
 
     def together(self, specs: Sequence[Spec]) -> list[NDArray[Any]]:
-        """Arrays that are kept and given up together, carved out of one block, each on a 64-byte boundary."""
+        """Return arrays that are kept and freed together, cut from one block, each on a 64-byte boundary."""
         places, end = _places(specs)
         return _carved(self._lend(end), specs, places)
 
     def _lend(self, nbytes: int) -> NDArray[np.uint8]:
-        """The bytes of a free block, or of a new one, until nothing refers to them."""
+        """Lend the bytes of a free block, or of a new one, until nothing refers to them."""
         block = self._take(max(nbytes, 1))
         # Its base is a memoryview, no array: NumPy shortens chains of array bases, and would step over the lease.
         lent: NDArray[np.uint8] = np.frombuffer(block, np.uint8)
@@ -216,7 +216,7 @@ class Arena:
         return lent
 
     def _take(self, nbytes: int) -> memoryview:
-        """A free block of at least `nbytes`, but not much more, or a new one."""
+        """Take a free block of at least `nbytes`, but not much more, or a new one."""
         for _ in range(len(self._free)):
             try:
                 block, since = self._free.popleft()
@@ -257,12 +257,12 @@ class _Lease(weakref.ref["NDArray[np.uint8]"]):
 
 
 def leased(shape: Sequence[int], dtype: DTypeLike) -> bool:
-    """Whether an array gets a block of its arena: from 16 KiB on."""
+    """Return True if an array gets a block of its arena: from 16 KiB on."""
     return math.prod(shape) * np.dtype(dtype).itemsize >= LEASED
 
 
 def _block(nbytes: int) -> memoryview:
-    """`nbytes` of new memory from the beginning of a page on, in huge pages as far as it fills them.
+    """Return `nbytes` of new memory that starts at a page, in as many huge pages as it fills.
 
     All arrays of a batch then reach the end of a cache line at the same row, which makes copying to many of them at
     once a quarter faster.

@@ -21,14 +21,14 @@ _USUAL = {char: np.dtype(char).name for char in "?bBhHiIlLqQefd"}
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """The kind of a dtype of NumPy's as it names it; bfloat16's is `"f"`, that of other libraries' dtypes `"V"`."""
+    """Return a NumPy dtype's own kind, `"f"` for bfloat16, and `"V"` for other libraries' dtypes."""
     if dtype.isbuiltin == 1:
         return dtype.kind
     return "f" if name_of(dtype) == "bfloat16" else dtype.kind if dtype.isbuiltin == 0 else "V"
 
 
 def dtype_of(given: Any, at: str) -> np.dtype[Any]:
-    """`numpy.dtype`, which knows `"bfloat16"` only once `ml_dtypes` has been imported.
+    """Return `numpy.dtype(given)`; NumPy knows `"bfloat16"` only after `ml_dtypes` has been imported.
 
     Raises:
         MissingExtra: bfloat16, and `ml_dtypes` is not installed.
@@ -45,7 +45,7 @@ def dtype_of(given: Any, at: str) -> np.dtype[Any]:
 
 
 def as_array(value: Any) -> Array:
-    """`numpy.asarray`, which takes PyTorch's bfloat16, too, as float32.
+    """Return `numpy.asarray(value)`; PyTorch's bfloat16 becomes float32.
 
     Raises:
         ValueError, TypeError, RuntimeError: Not an array: ragged lists, tensors that need `detach()` or `cpu()`.
@@ -59,25 +59,25 @@ def as_array(value: Any) -> Array:
 
 
 def stored(name: str) -> np.dtype[Any]:
-    """The dtype in which numbers of this dtype are stored: their bits, or the dtype itself."""
+    """Return the dtype in which numbers of this dtype are stored: that of their bits, or the dtype itself."""
     return BITS.get(name) or np.dtype(name)
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
-    """The name of a dtype, those of narrow numbers included."""
+    """Return the name of a dtype, narrow ones included."""
     if dtype.isbuiltin == 1 and not dtype.metadata and dtype.char in _USUAL:
         return _USUAL[dtype.char]  # NumPy composes names, which takes longer than all else here
     return str(dtype.metadata[_NAME]) if dtype.metadata and _NAME in dtype.metadata else dtype.name
 
 
 def raw(array: Array) -> Array:
-    """The bits of narrow numbers; any other array as it is."""
+    """Return the bits of narrow numbers, and any other array unchanged."""
     bits = BITS.get(name_of(array.dtype))
     return array if bits is None else array.view(bits)
 
 
 def named(array: Array, name: str) -> Array:
-    """Raw bits as numbers of the dtype `name`; an array of any other dtype as it is."""
+    """Convert raw bits to numbers of the narrow dtype `name`; return any other array unchanged."""
     return array.view(_dtype(name)) if name in BITS else array
 
 
@@ -93,7 +93,7 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 def from_torch(tensor: Any) -> Array:
-    """A PyTorch tensor, on any device, as an array; it shares memory where it can."""
+    """Convert a PyTorch tensor, on any device, to an array that shares its memory where possible."""
     import torch
 
     tensor = tensor.detach().cpu()
@@ -105,7 +105,7 @@ def from_torch(tensor: Any) -> Array:
 
 
 def to_torch(value: Any) -> Any:
-    """An array as a PyTorch tensor that shares its memory; anything else as it is."""
+    """Convert an array to a PyTorch tensor that shares its memory; return anything else unchanged."""
     import torch
 
     if not isinstance(value, np.ndarray):

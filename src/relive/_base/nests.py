@@ -29,7 +29,7 @@ def mapped(change: Callable[..., Any], nest: Any) -> Any:
 
 
 def zipped(join: Callable[..., Any], nest: Any, *others: Any) -> Any:
-    """A nest like `nest`: each leaf is `join` of the leaf there and those at the same path of `others`.
+    """Build a nest like `nest`: each leaf is `join` of the leaves at the same path of `nest` and `others`.
 
     Entries of `others` that `nest` lacks are left out.
 
@@ -44,12 +44,12 @@ def zipped(join: Callable[..., Any], nest: Any, *others: Any) -> Any:
 
 
 def leaves(nest: Any) -> list[Any]:
-    """All leaves, in order."""
+    """Return all leaves, in order."""
     return [leaf for _, leaf in paths(nest)]
 
 
 def paths(nest: Any, above: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every leaf behind its path, the names from the outermost mapping inwards; `above` comes in front."""
+    """Yield each path with its leaf: the names from the outermost mapping inwards, after `above`."""
     if isinstance(nest, Mapping):
         for name, child in nest.items():
             yield from paths(child, (*above, str(name)))
@@ -61,7 +61,7 @@ def paths(nest: Any, above: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def nested(flat: Iterable[tuple[Path, Any]]) -> dict[str, Any]:
-    """Leaves behind their paths as nested dicts: the inverse of `paths`."""
+    """Nest leaves by their paths in dicts: the inverse of `paths`."""
     nest: dict[str, Any] = {}
     for path, leaf in flat:
         node = nest
@@ -72,7 +72,7 @@ def nested(flat: Iterable[tuple[Path, Any]]) -> dict[str, Any]:
 
 
 def located(change: Callable[[Any, str], Any], nest: Any, at: str) -> Any:
-    """As `mapped`; `change` is also given the dotted path, which starts with `at`. Tuples are leaves."""
+    """Map the leaves as `mapped` does; `change` also gets the dotted path, from `at` on. Tuples are leaves."""
     if isinstance(nest, Mapping):
         return {name: located(change, child, f"{at}.{name}") for name, child in nest.items()}
     return change(nest, at)
@@ -83,7 +83,7 @@ def _entries(nests: tuple[Any, ...], key: Any) -> list[Any]:
 
 
 def copied(value: Any) -> Any:
-    """A nest of new arrays."""
+    """Copy a nest into new arrays."""
     return mapped(np.array, value)
 
 
@@ -101,7 +101,7 @@ def apart(value: Any) -> Any:
 
 
 def taken(value: Any, lanes: Int64, of: int) -> Any:
-    """The entries of `lanes`, out of `of`; leaves that do not have one per lane stay as they are."""
+    """Take the entries of `lanes`, out of `of`; keep leaves without one entry per lane unchanged."""
 
     def take(leaf: Any) -> Any:
         try:
@@ -114,7 +114,7 @@ def taken(value: Any, lanes: Int64, of: int) -> Any:
 
 
 def with_finals(obs: Any, infos: Any, lanes: Int64) -> Any:
-    """A copy of `obs` in which `lanes` have their episode's final observation.
+    """Copy `obs`, with the final observations of their episodes in `lanes`.
 
     Raises:
         ArgumentError: `infos["final_obs"]` is missing, has none for a lane, or has one of another shape.

@@ -12,7 +12,7 @@ _INFINITE_BITS = 0x7FF0000000000000
 
 
 def valid(priorities: Array) -> Bool:
-    """Which numbers are finite and not negative."""
+    """Mark the numbers that are finite and not negative."""
     return np.asarray(np.isfinite(priorities) & (priorities >= 0))
 
 
@@ -36,7 +36,7 @@ def check_errors(td_error: Float64, eps: float) -> None:
 
 
 def unfit(td_error: Float64, eps: float) -> PriorityError:
-    """The error about TD errors of which `check_errors`, or a kernel, found that some are not finite."""
+    """Make the error about TD errors of which `check_errors`, or a kernel, found some not finite."""
     where, got = first(~np.isfinite(_priorities(td_error, eps)), td_error)
     return PriorityError(message("a finite TD error", got, f"$.td_error{where}", "check the loss"))
 

@@ -44,7 +44,7 @@ def require_linux(at: str) -> None:
 
 
 def sync(fd: int) -> None:
-    """Have an open file, or a directory, on the disk."""
+    """Write an open file, or a directory, to the disk."""
     if sys.platform == "darwin":
         with contextlib.suppress(OSError):  # a file system that cannot empty the disk's own cache
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
@@ -76,12 +76,12 @@ def rename(old: str, new: str, within: int | None) -> None:
 
 
 def has_hole(fd: int, first: int, last: int) -> bool:
-    """Whether a page within `[first, last)` of an open file was never written, as far as the system says."""
+    """Return True if a page within `[first, last)` of an open file was never written, as far as the system tells."""
     return hasattr(os, "SEEK_HOLE") and os.lseek(fd, first, os.SEEK_HOLE) < last
 
 
 def most_open_files() -> int:
-    """How many files this process may have open."""
+    """Return the number of files that this process may have open."""
     if sys.platform in ("win32", "emscripten"):
         return 512
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -31,7 +31,7 @@ class Guard(Protocol):
     limits: Int64
 
     def before(self, lanes: Int64, steps: int) -> None:
-        """`steps` steps of each of `lanes` are about to be written."""
+        """Prepare for a write of `steps` steps to each of `lanes`."""
         ...
 
 
@@ -39,7 +39,7 @@ class LaneClaims(Protocol):
     """Has to be asked before lanes are written; see `processes/_claims.py`."""
 
     def before(self, lanes: Int64) -> bool:
-        """`lanes` are about to be written; whether some had to be claimed. It may refuse."""
+        """Claim those of `lanes` that have to be claimed before a write, or refuse; return whether any were claimed."""
         ...
 
     def resume(self) -> None:
@@ -85,7 +85,7 @@ class Adding:
         self.parsed = 0
 
     def call(self, several: bool) -> Callable[..., Int64]:
-        """The fastest `add`, or `extend`, that the kernel has."""
+        """Return the kernel's fastest `add`, or `extend`."""
         fallback = self.extend if several else self.add
         coerce = self._parser.column
         refresh = self._refresh if self._sampler is None or self._sampler.prioritizes else None
@@ -99,7 +99,7 @@ class Adding:
         return self.parsed + self._ring.kernel.asked
 
     def lanes(self, env_ids: Any) -> Int64:
-        """The lanes that a call is about."""
+        """Return the lanes of a call."""
         return self._all_lanes if env_ids is None else lanes_of(env_ids, self._ring.lanes)
 
     def watch(self, guard: Guard) -> None:
@@ -108,7 +108,7 @@ class Adding:
         self._ring.kernel.limit(guard.limits)
 
     def cut(self, lanes: Int64) -> None:
-        """`ReplayBuffer.cut`."""
+        """Implement `ReplayBuffer.cut`."""
         with self._lock.alone():
             self._ask_guard(lanes, 1)
             self._ring.cut(lanes)
@@ -125,7 +125,7 @@ class Adding:
             self._claims.resume()
 
     def add(self, *, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
-        """`ReplayBuffer.add`."""
+        """Implement `ReplayBuffer.add`."""
         if self._lock.taken():
             raise self._lock.refusal()
         lanes = self.lanes(env_ids)
@@ -134,7 +134,7 @@ class Adding:
         return self.put(canonical, lanes, None if priorities is None else priorities[:, None])[:, 0]
 
     def extend(self, *, env_ids: Any = None, priority: Any = None, time_major: bool = False, **steps: Any) -> Int64:
-        """`ReplayBuffer.extend`."""
+        """Implement `ReplayBuffer.extend`."""
         lanes = self.lanes(env_ids)
         check.flag(time_major, "ReplayBuffer.extend(time_major)")
         lead = self._parser.lead(steps, len(lanes), time_major)
@@ -185,7 +185,7 @@ def _checking(call: Callable[..., Int64]) -> Callable[..., Int64]:
 
 
 def _unguarded() -> None:
-    """Stands for a reference to a guard."""
+    """Do nothing, in place of a reference to a guard."""
 
 
 SHADOWED = ("add", "extend", "sample", "update_priorities")

@@ -31,7 +31,7 @@ _Given = ParamSpec("_Given")
 
 
 def hinting_at_sb3(construct: Callable[_Given, None]) -> Callable[_Given, None]:
-    """A constructor that says which class Stable-Baselines3 wants, where it is called as its own buffers are.
+    """Decorate a constructor: given the arguments of Stable-Baselines3's buffers, it names the right class.
 
     Python would refuse one of the keywords, and name no remedy.
     """
@@ -69,7 +69,7 @@ def ids_of(ids: Any, at: str) -> Int64:
 
 
 def td_errors(value: Any, ids: Int64) -> Float64:
-    """TD errors, one per id: `[B]`, or `[B, 1]` as a network's output has it; tensors are detached."""
+    """Check TD errors, one per id: `[B]`, or `[B, 1]` as a network's output has it; tensors are detached."""
     detach = None if type(value) is np.ndarray else getattr(value, "detach", None)
     errors = numbers(detach() if callable(detach) else value, "$.td_error")
     if errors.shape == (*ids.shape, 1):
@@ -81,7 +81,7 @@ def td_errors(value: Any, ids: Int64) -> Float64:
 
 
 def stale(ids: Int64, states: Bytes, bad: Bool, at: str, wanted: str = "drawable items") -> StaleId:
-    """Which of `ids` cannot be used, and why the first of them cannot."""
+    """Make the error about those of `ids` that cannot be used, with the reason for the first."""
     first = int(np.flatnonzero(bad)[0])
     got = f"`{ids[first]}`{State(int(states[first])).words} ({int(bad.sum())} of {len(ids)})"
     return StaleId(message(f"ids of {wanted}", got, at))
@@ -90,7 +90,7 @@ def stale(ids: Int64, states: Bytes, bad: Bool, at: str, wanted: str = "drawable
 def shortage(
     least: int, items: int, drawable: int, waiting: int, span: int, at: str = "ReplayBuffer.sample"
 ) -> NotEnoughData:
-    """The error of a draw of `least` items when `drawable` of `items` can be drawn and `waiting` steps wait."""
+    """Make the error of a draw of `least` items when `drawable` of `items` can be drawn and `waiting` steps wait."""
     if items > drawable:
         remedy = f"{items - drawable} of {items} items have priority 0"
     elif items:
@@ -103,7 +103,7 @@ def shortage(
 
 
 def identity(schema: Schema, lanes: int, rows: int, steps: int, window: Window, sampler: Sampler) -> bytes:
-    """A digest of all that decides what a buffer's arrays mean; a storage refuses arrays that have another one."""
+    """Hash the choices that the meaning of a buffer's arrays depends on; a storage refuses those of another digest."""
     import hashlib  # slow to load; what makes the generator has loaded it
 
     kept = "" if steps == rows else f" for {steps} steps"
@@ -112,7 +112,7 @@ def identity(schema: Schema, lanes: int, rows: int, steps: int, window: Window, 
 
 
 def readable(nbytes: int) -> str:
-    """A size in bytes with its unit."""
+    """Format a size in bytes with its unit."""
     size = float(nbytes)
     for unit in ("B", "KB", "MB", "GB"):
         if size < 1000:
@@ -122,5 +122,5 @@ def readable(nbytes: int) -> str:
 
 
 def too_many(most: int, items: int, at: str) -> ArgumentError:
-    """The error of a draw of `items` items, of which `most` fit in memory."""
+    """Make the error of a draw of `items` items, of which `most` fit in memory."""
     return ArgumentError(message(f"at most {most} items, as many as fit in memory", f"`{items}`", at))

@@ -56,7 +56,7 @@ class Choices(Frozen):
         boundaries: Any,
         at: str = "ReplayBuffer",
     ) -> Choices:
-        """The choices that `ReplayBuffer` is given.
+        """Check the choices given to `ReplayBuffer`.
 
         Raises:
             ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
@@ -95,12 +95,12 @@ class Choices(Frozen):
         return identity(self.schema, self.num_envs, self.rows, self.steps, self.window, self.sampler)
 
     def ring_spec(self, window: Window, keeps: Sequence[str]) -> dict[str, ArraySpec]:
-        """The arrays of the ring, whose windows and bookkeeping may be those of several processes."""
+        """Return the specs of the ring's arrays, whose windows and bookkeeping may be those of several processes."""
         arrays = Ring.spec(self.schema, window, self.num_envs, self.rows, keeps)
         return {f"ring/{name}": wanted for name, wanted in arrays.items()}
 
     def spec(self, window: Window, keeps: Sequence[str]) -> dict[str, ArraySpec]:
-        """All arrays: those of the ring, the sampler and the limiter."""
+        """Return the specs of all arrays: those of the ring, the sampler and the limiter."""
         spec = self.ring_spec(window, keeps)
         arrays = self.sampler.spec(self.num_envs, self.rows)
         spec |= {f"sampler/{name}": wanted for name, wanted in arrays.items()}

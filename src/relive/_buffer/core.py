@@ -269,7 +269,7 @@ class _ParentsSampler:
 
 
 def forked(core: Core) -> Core:
-    """The core in a forked child: it may add, and has no sampler, whose arrays both processes would write."""
+    """Return the core for a forked child: it may add, but not draw, since both would write the sampler's arrays."""
     core.access.forked = True
     if core.limit is not None:
         core.limit.present = core.access.present

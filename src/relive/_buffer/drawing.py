@@ -60,7 +60,7 @@ def calls(core: Core) -> dict[str, Callable[..., Any]]:
 
 
 def sample(core: Core, batch_size: Any, beta: Any = None) -> Batch:
-    """`ReplayBuffer.sample` of any arguments."""
+    """Implement `ReplayBuffer.sample` for any arguments."""
     if type(batch_size) is not int or batch_size < 1:
         batch_size = check.integer(batch_size, "ReplayBuffer.sample(batch_size)", minimum=1)
     if beta is not None:
@@ -94,7 +94,7 @@ def draw(core: Core, n: int, beta: float | None) -> Batch:
 
 
 def too_few(core: Core, drawable: int, least: int, at: str) -> NotEnoughData:
-    """The error of a draw of at least `least` items, of which `drawable` can be drawn."""
+    """Make the error of a draw of at least `least` items, of which `drawable` can be drawn."""
     ring = core.ring
     return shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span, at)
 
@@ -125,7 +125,7 @@ def count_update(core: Core, given: int, dropped: int) -> None:
 
 
 def can_sample(core: Core, wanted: int) -> bool:
-    """`ReplayBuffer.can_sample`."""
+    """Implement `ReplayBuffer.can_sample`."""
     if core.access.forked:
         return False
     nested = core.lock.taken()
@@ -137,7 +137,7 @@ def can_sample(core: Core, wanted: int) -> bool:
 
 
 def update_priorities(core: Core, ids: Any, td_error: Any) -> int:
-    """`ReplayBuffer.update_priorities` of any arguments."""
+    """Implement `ReplayBuffer.update_priorities` for any arguments."""
     if core.try_update is not None:
         with core.lock.alone():
             if core.try_update(ids, td_error):
@@ -194,7 +194,7 @@ def read(core: Core, ids: Any, item: Item | None) -> Batch:
 
 
 def priorities(core: Core, ids: Any) -> Float64:
-    """`ReplayBuffer.priorities`."""
+    """Implement `ReplayBuffer.priorities`."""
     checked = ids_of(ids, "ReplayBuffer.priorities")
     with core.lock.alone():
         while True:
@@ -208,7 +208,7 @@ def priorities(core: Core, ids: Any) -> Float64:
 
 
 def drawable(core: Core, ids: Any, at: str) -> Int64:
-    """The slots of ids that can be drawn.
+    """Return the slots of drawable ids.
 
     Raises:
         StaleId: One cannot.
@@ -222,7 +222,7 @@ def drawable(core: Core, ids: Any, at: str) -> Int64:
 
 
 def unweighted(fields: Fields) -> Batch:
-    """The batch of items that no sampler chose; their weights are 1."""
+    """Make a batch of items that no sampler chose; their weights are 1."""
     fields["weights"] = np.ones(len(fields["ids"]), np.float32)
     return Batch(fields)
 
@@ -232,7 +232,7 @@ def unweighted(fields: Fields) -> Batch:
 
 
 def indivisible(sampler: Sampler, lacking: str, at: str) -> ArgumentError:
-    """The error of a draw over several buffers by a sampler whose index has no method `lacking`."""
+    """Make the error of a draw over several buffers, given a sampler whose index has no method `lacking`."""
     wanted = "a sampler whose draws can be divided among several buffers"
     why = completed(sampler, Sampler).indivisible or f"its index has no `{lacking}`"
     return ArgumentError(message(wanted, f"`{sampler!r}`", at, why))

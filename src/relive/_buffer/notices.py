@@ -69,11 +69,11 @@ class Notices:
         return int(self.numbers[0])
 
     def note(self, found: int) -> None:
-        """Called by the kernel, under the buffer's lock."""
+        """Note findings. The kernel calls this under the buffer's lock."""
         self.numbers[0] |= found
 
     def drew_without_updates(self, report: Callable[[], Callable[[], Report]]) -> None:
-        """Called after a draw by priorities of which none was ever updated, under the buffer's lock."""
+        """Count a draw by priorities of which none was ever updated. Called under the buffer's lock."""
         self.numbers[1] += 1
         if self.numbers[1] == DRAWS:
             quantiles = report()().priority_quantiles

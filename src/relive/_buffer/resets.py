@@ -47,7 +47,7 @@ class Resets(Frozen):
 
 
 def _mode(ring: Ring, firsts: Int64, seconds: Int64, others: Int64) -> str | None:
-    """The mode in which streams begin with the final observation of the episode before.
+    """Return the mode in which streams begin with the final observation of the episode before.
 
     A step that only resets has reward 0. So one that has a reward is none, and none has where nearly all others do. It
     begins anywhere and leads to where episodes begin: often one of a few observations.
@@ -66,7 +66,7 @@ def _rewarded(ring: Ring, places: Int64) -> Bool:
 
 
 def _unequal(ring: Ring, places: Int64, others: Int64) -> Bool:
-    """Whether the newest frames differ, byte for byte."""
+    """Mark the rows whose newest frames differ from those of `others`, byte for byte."""
     unequal = np.zeros(len(places), bool)
     for column in ring.observations:
         unequal |= (_bytes(column, places) != _bytes(column, others)).any(axis=1)
@@ -74,7 +74,7 @@ def _unequal(ring: Ring, places: Int64, others: Int64) -> Bool:
 
 
 def _kinds(ring: Ring, places: Int64) -> int:
-    """How many different observations these rows hold."""
+    """Count the different observations in these rows."""
     return len(np.unique(np.concatenate([_bytes(column, places) for column in ring.observations], axis=1), axis=0))
 
 

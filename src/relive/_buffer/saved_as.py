@@ -97,7 +97,7 @@ def _path(kind: type) -> str:
 
 
 def _fields(kind: Any) -> list[str]:
-    """The names of the fields that a constructor takes.
+    """List the names of the fields that a constructor takes.
 
     Raises:
         ArgumentError: It is no frozen dataclass.
@@ -113,7 +113,7 @@ def _fields(kind: Any) -> list[str]:
 
 
 def described(choice: object, depth: int = 0) -> dict[str, Any]:
-    """A choice as JSON; one whose class is not registered by the class's full name and its text.
+    """Describe a choice as JSON; if its class is not registered, by the class's full name and its text.
 
     Raises:
         ArgumentError: A field cannot be saved.
@@ -155,7 +155,7 @@ def _described(value: Any, at: str, depth: int) -> Any:
 
 
 def built(role: str, facts: Any) -> Any:
-    """The choice that `described` gave; None where its class, or that of a field, is not registered.
+    """Build the choice that `described` gave; return None if its class, or that of a field, is not registered.
 
     Raises:
         ValueError, KeyError, TypeError: The facts are damaged.
@@ -186,7 +186,7 @@ def _built(facts: Any) -> Any:
 
 
 def missing(facts: Any, depth: int = 0) -> str | None:
-    """The first name in a description under which no class is registered.
+    """Find the first name in a description under which no class is registered.
 
     Raises:
         ValueError, KeyError, TypeError: The facts are damaged.
@@ -203,7 +203,7 @@ def missing(facts: Any, depth: int = 0) -> str | None:
 
 
 def text_of(facts: Mapping[str, Any]) -> str:
-    """A description as text, whether its classes are registered or not."""
+    """Format a description as text, whether its classes are registered or not."""
     if facts.keys() == {"kind", "text"}:
         return str(facts["text"])
     return f"{facts['kind']}({', '.join(f'{key}={_text(value)}' for key, value in facts.items() if key != 'kind')})"
@@ -216,7 +216,7 @@ def _text(value: Any) -> str:
 
 
 def not_given(role: str, facts: Any, at: str, remedy: str = "give an equal one", where: str = "save") -> ArgumentError:
-    """The error about a choice that only its author's class can build."""
+    """Make the error about a choice that only its author's class can build."""
     name = str(missing(facts))[:80]
     if name in samplers.GONE:
         remedy = f"it is gone: give {samplers.GONE[name]}"

@@ -16,13 +16,13 @@ _DEEPEST = 30
 
 
 def fields_of(schema: Schema) -> dict[str, Any]:
-    """A schema as JSON: objects for mappings, lists for fields."""
+    """Describe a schema as JSON: objects for mappings, lists for fields."""
     facts: dict[str, Any] = mapped(_field, schema.tree)
     return facts
 
 
 def schema_of(facts: Any) -> Schema:
-    """The schema that `fields_of` described.
+    """Build the schema that `fields_of` described.
 
     Raises:
         ValueError, KeyError, TypeError: The facts are damaged.

@@ -27,7 +27,7 @@ _NO_WEIGHTS = np.empty(0, np.float32)
 
 
 def stored(core: Core) -> int:
-    """`len(buffer)`."""
+    """Implement `len(buffer)`."""
     if not core.lock.taken():
         with core.lock.reentrant:
             core.access.mend()
@@ -36,7 +36,7 @@ def stored(core: Core) -> int:
 
 
 def stats(core: Core) -> Stats:
-    """`ReplayBuffer.stats`."""
+    """Implement `ReplayBuffer.stats`."""
     nested = core.lock.taken()
     with core.lock.reentrant:
         if not nested:
@@ -58,7 +58,7 @@ def stats(core: Core) -> Stats:
 
 
 def follow(core: Core, ids: Any, steps: Any) -> Followed:
-    """`ReplayBuffer.follow`."""
+    """Implement `ReplayBuffer.follow`."""
     checked = ids_of(ids, _FOLLOW)
     wanted = _steps_of(steps, len(checked))
     with core.lock.alone():
@@ -75,7 +75,7 @@ def follow(core: Core, ids: Any, steps: Any) -> Followed:
 
 
 def column(core: Core, path: str) -> Array:
-    """`ReplayBuffer.column`."""
+    """Implement `ReplayBuffer.column`."""
     with core.lock.alone():
         core.access.look()
         places = _Places(core.ring, core.schema)
@@ -88,7 +88,7 @@ def column(core: Core, path: str) -> Array:
 
 
 def batches(core: Core, batch_size: int, shuffle: bool, drop_last: bool) -> Iterator[Batch]:
-    """`ReplayBuffer.batches`."""
+    """Implement `ReplayBuffer.batches`."""
     at = "ReplayBuffer.batches"
     size = check.integer(batch_size, f"{at}(batch_size)", minimum=1)
     check.flag(shuffle, f"{at}(shuffle)")
@@ -106,7 +106,7 @@ def _parts(core: Core, ids: Int64, size: int, end: int) -> Iterator[Batch]:
         part = ids[begin : begin + size]
 
         def choose(part: Int64 = part) -> Draw:
-            """The items of those ids that can still be drawn."""
+            """Choose those of the ids that can still be drawn."""
             core.access.look()
             slots, states = core.ring.locate(part)
             if states is not None:
@@ -136,7 +136,7 @@ def lane_steps(core: Core) -> Int64:
 
 
 def clear(core: Core) -> None:
-    """`ReplayBuffer.clear`."""
+    """Implement `ReplayBuffer.clear`."""
     with core.lock.alone():
         core.writer.clear()
         if core.limit is not None:
@@ -172,7 +172,7 @@ class _Places:
         return np.asarray(self._rows * self._ring.lanes + self._lanes)
 
     def column(self, path: str) -> Array:
-        """The array of `ReplayBuffer.column`."""
+        """Return the array of `ReplayBuffer.column`."""
         ring, flags = self._ring, {"terminated": TERMINATED, "truncated": TRUNCATED}
         fields = {".".join(column.keys): number for number, column in enumerate(self._schema.columns)}
         check.one_of(path, [*fields, *flags, "ids"], "ReplayBuffer.column")
@@ -191,7 +191,7 @@ class _Places:
         return found
 
     def _numbers(self) -> Int64:
-        """The number of each stored step in its lane, modulo `starts`; those that a cut dropped count."""
+        """Number the stored steps of each lane, modulo `starts`; steps that a cut dropped count."""
         starts, steps = self._ring.window.starts, self._ring.counters[:, [STEPS]]
         by_age = (self._head + np.arange(self._ring.rows)) % self._ring.rows  # the place of the oldest row first
         counted = np.take_along_axis((self._marks & (STEP | LOST)) > 0, by_age, axis=1)

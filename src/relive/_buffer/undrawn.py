@@ -32,7 +32,7 @@ class Undrawn(Frozen, Item):
     needs: Window
 
     def window(self, schema: Schema) -> Window:
-        """As it was saved."""
+        """Return the window that was saved."""
         return self.needs
 
     def check(self, schema: Schema, rows: int) -> None:
@@ -44,7 +44,7 @@ class Undrawn(Frozen, Item):
             )
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Undrawn:
-        """Nothing is prepared: nothing can be drawn."""
+        """Return itself: nothing can be drawn, so nothing is prepared."""
         return self
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> NoReturn:

@@ -29,7 +29,7 @@ _MARGIN = 64
 
 
 class Value(NamedTuple):
-    """What a column gets: its number in the schema, at which steps it is kept, and a value for each id."""
+    """Values for a column: its number in the schema, the steps at which it is kept, and a value for each id."""
 
     number: int
     every: int | None
@@ -37,7 +37,7 @@ class Value(NamedTuple):
 
 
 def write(core: Core, ids: Any, fields: Mapping[str, Any]) -> int:
-    """`ReplayBuffer.write`."""
+    """Implement `ReplayBuffer.write`."""
     check.unmasked(ids, f"{_AT}(ids)", ArgumentError)
     given = as_array(ids)
     values = parsed(core.schema, given.shape, fields)
@@ -78,7 +78,7 @@ def _of(values: list[Value], some: Bool) -> list[Value]:
 
 
 def parsed(schema: Schema, lead: tuple[int, ...], fields: Mapping[str, Any]) -> list[Value]:
-    """The columns that are written, and what they get.
+    """Parse the fields to write into columns and their values.
 
     Raises:
         ArgumentError: No field is given, or one that is not writable.
@@ -101,7 +101,7 @@ def parsed(schema: Schema, lead: tuple[int, ...], fields: Mapping[str, Any]) -> 
 
 
 def _leaves(keys: tuple[str, ...], value: Any, tree: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each value with the keys that lead to it; mappings nest as the schema does."""
+    """Yield each value with its keys; mappings nest as the schema does."""
     if isinstance(tree, Field) or not isinstance(value, Mapping):
         yield keys, value
         return
@@ -110,7 +110,7 @@ def _leaves(keys: tuple[str, ...], value: Any, tree: Any) -> Iterator[tuple[tupl
 
 
 def _soon_overwritten(core: Core, ids: Int64) -> Bool:
-    """Which steps other processes may overwrite during this call."""
+    """Mark the steps that other processes may overwrite during this call."""
     rows, lanes = np.divmod(ids, core.ring.lanes)
     soon = rows < core.ring.counters[lanes, GONE] + min(_MARGIN, core.ring.rows // 4)
     return np.asarray(soon & core.access.shared(lanes))
@@ -126,7 +126,7 @@ def _check_issued(core: Core, ids: Int64, written: Bool) -> None:
 
 
 def _kept(core: Core, ids: Int64, number: int, every: int) -> Int64:
-    """Where a field that is kept at every `every`-th step has these steps.
+    """Return the rows in which a field kept at every `every`-th step has these steps.
 
     Raises:
         ArgumentError: At one of them no item starts, so that the field is not kept.

@@ -74,7 +74,7 @@ class Stream(Protocol):
     """An array from its first entry on."""
 
     def rows(self, count: int) -> Array:
-        """The next `count` entries, which are overwritten by the next call."""
+        """Return the next `count` entries; the next call overwrites them."""
         ...
 
 
@@ -85,7 +85,7 @@ class Entries(Protocol):
     """
 
     def rows(self, first: int, last: int) -> Array:
-        """The entries `[first, last)` of the first axis."""
+        """Return the entries `[first, last)` of the first axis."""
         ...
 
     def read(self, first: int, out: Array) -> None:
@@ -93,11 +93,11 @@ class Entries(Protocol):
         ...
 
     def stream(self) -> Stream:
-        """The array from its first entry on."""
+        """Return a stream of the array from its first entry on."""
         ...
 
     def lost(self, damage: Sequence[int]) -> Bool:
-        """Which entries cannot be read as they were; `damage`: the offsets of damaged chunks of the file."""
+        """Mark the entries that are damaged; `damage`: the offsets of damaged chunks of the file."""
         ...
 
 
@@ -110,7 +110,7 @@ class Plain:
         self._reader, self._name = reader, name
 
     def rows(self, first: int, last: int) -> Array:
-        """The entries `[first, last)` of the first axis."""
+        """Return the entries `[first, last)` of the first axis."""
         return self._reader.rows(self._name, first, last)
 
     def read(self, first: int, out: Array) -> None:
@@ -118,11 +118,11 @@ class Plain:
         self._reader.read(self._name, first, out)
 
     def stream(self) -> Stream:
-        """The array from its first entry on."""
+        """Return a stream of the array from its first entry on."""
         return self._reader.stream(self._name)
 
     def lost(self, damage: Sequence[int]) -> Bool:
-        """Which entries are in a damaged chunk."""
+        """Mark the entries in damaged chunks."""
         return self._reader.touched(self._name, damage)
 
 
@@ -159,7 +159,7 @@ class Blocks:
         self._decoder: ZstdDecompressor | None = None
 
     def rows(self, first: int, last: int) -> Array:
-        """The entries `[first, last)` of the first axis."""
+        """Return the entries `[first, last)` of the first axis."""
         found = np.empty((last - first, *self._tensor.shape[1:]), self._tensor.dtype)
         self.read(first, found)
         return found
@@ -189,11 +189,11 @@ class Blocks:
         return np.repeat(np.array(bad, bool), self._rows)[: self._tensor.shape[0]]
 
     def _nbytes(self, number: int) -> int:
-        """Bytes of a block's rows."""
+        """Count the bytes of a block's rows."""
         return min(self._rows, self._tensor.shape[0] - number * self._rows) * self._tensor.width
 
     def _block(self, number: int) -> Bytes:
-        """The rows of a block; the last one is kept, since what is read next often begins in it."""
+        """Return the rows of a block; keep the last one, since the next read often begins in it."""
         if self._kept[0] != number:
             rows = np.empty(self._nbytes(number), np.uint8)
             self._unpack(number, rows)
@@ -201,7 +201,7 @@ class Blocks:
         return self._kept[1]
 
     def _sound(self, number: int) -> Bytes | None:
-        """The bytes of a block, None if they are not what was written."""
+        """Return the bytes of a block, or None if they are not those that were written."""
         begin, (end, checksum) = int(self._index[number - 1, 0]) if number else 0, self._index[number].tolist()
         if not 0 <= begin <= end <= self._size:
             return None
@@ -222,7 +222,7 @@ class Blocks:
         return block is not None and self._decoded(block, out)
 
     def _decoded(self, block: Bytes, out: Bytes) -> bool:
-        """Whether a block has as many bytes as `out`, which they fill; no memory is reserved for more."""
+        """Decompress a block into `out`, if it has that size, without memory for more; return whether it succeeded."""
         with importing, needs("compress", "Field(compress)"):
             import zstandard
         decoder = self._decoder = self._decoder or zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW)
@@ -243,7 +243,7 @@ class _BlockStream:
         self._stage: Bytes = np.empty(0, np.uint8)
 
     def rows(self, count: int) -> Array:
-        """The next `count` entries, which are overwritten by the next call."""
+        """Return the next `count` entries; the next call overwrites them."""
         nbytes = count * self._tensor.width
         if len(self._stage) < nbytes:
             self._stage = np.empty(nbytes, np.uint8)
@@ -253,7 +253,7 @@ class _BlockStream:
 
 
 def entries(reader: TensorReader, name: str, wanted: Tensor, *, compressed: bool) -> Entries:
-    """An array of a file, as it is or in blocks.
+    """Return an array of a file, plain or in blocks.
 
     Raises:
         CorruptionError: The file has another array under that name, or none.

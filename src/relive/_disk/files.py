@@ -84,7 +84,7 @@ class Folder:
         self._close()
 
     def _forked(self) -> None:
-        """In a child: close what its parent has locked, without unlocking it."""
+        """Close the files in a child without releasing its parent's locks."""
         self._close()
 
     def _close(self) -> None:
@@ -94,14 +94,14 @@ class Folder:
         self._lock, self._fd = None, -1 if system.DIRECTORIES_OPEN else None
 
     def _at(self, name: str) -> str:
-        """The name as calls take it: within the open directory, or else with its path."""
+        """Return the name that calls take: relative to the open directory, or else with its path."""
         return os.path.join(self.path, name) if self._fd is None else name
 
     def _open(self, name: str, flags: int) -> int:
         return os.open(self._at(name), flags | PLAIN, _MODE, dir_fd=self._fd)
 
     def sizes(self) -> dict[str, int]:
-        """The sizes of all regular files, by name."""
+        """Return the sizes of all regular files, by name."""
         found = {}
         with reported(self.path, "list the directory"):
             with os.scandir(self.path if self._fd is None else self._fd) as listed:
@@ -115,7 +115,7 @@ class Folder:
         return found
 
     def size(self, name: str) -> int | None:
-        """The size of a regular file, None if there is none of this name."""
+        """Return the size of a regular file, or None if there is none of this name."""
         with reported(f"{self.path}/{name}", "look at the file"):
             try:
                 found = os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
@@ -228,7 +228,7 @@ class Folder:
 
     @contextlib.contextmanager
     def reading(self, name: str, mode: int = os.O_RDONLY) -> Iterator[int]:
-        """A regular file, open inside the `with` block; errors of reading it name the file."""
+        """Open a regular file for the `with` block; errors of reading it name the file."""
         fd = self.open(name, mode)
         try:
             with reported(f"{self.path}/{name}", "read the file"):
@@ -251,7 +251,7 @@ class Folder:
 
 @contextlib.contextmanager
 def empty_folder(path: str | os.PathLike[str]) -> Iterator[Folder]:
-    """A new or an empty directory to write to. If that fails, nothing is left in it."""
+    """Open a new or empty directory for writing. On failure, remove everything from it."""
     with contextlib.closing(Folder(path, create=True)) as folder:
         if folder.sizes():
             remedy = "choose another, or remove it first"
@@ -265,17 +265,17 @@ def empty_folder(path: str | os.PathLike[str]) -> Iterator[Folder]:
 
 
 def at_once() -> int:
-    """How many files a call may have open at the same time."""
+    """Return the number of files that a call may have open at the same time."""
     return min(max(system.most_open_files() // 8, 4), 256)
 
 
 def kept_open() -> int:
-    """The number of files that may stay open for a later call."""
+    """Return the number of files that may stay open for a later call."""
     return min(system.most_open_files() // 4, 1024)
 
 
 def _opened(path: str) -> int | None:
-    """A descriptor of a directory; None where they have none.
+    """Open a directory; return its descriptor, or None if the system has none for directories.
 
     Raises:
         OSError: There is no such directory.
@@ -328,7 +328,7 @@ def _reserve(fd: int, nbytes: int) -> None:
 
 
 def _in_memory(fd: int) -> bool:
-    """Whether an open file is one of a file system in memory, as far as the system says."""
+    """Return True if an open file is in a file system in memory, as far as the system tells."""
     device = os.fstat(fd).st_dev
     if os.major(device):  # a disk's
         return False
@@ -390,7 +390,7 @@ def let_go(fd: int) -> None:
 
 
 def size_of(fd: int) -> int:
-    """Bytes of an open file."""
+    """Return the size of an open file in bytes."""
     return os.fstat(fd).st_size
 
 

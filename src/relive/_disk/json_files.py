@@ -15,7 +15,7 @@ _CHECKSUM = b',\n "checksum": '
 
 
 def dumped(facts: Mapping[str, Any]) -> bytes:
-    """The contents of a file."""
+    """Write facts as the contents of a file."""
     text = json.dumps(facts, indent=1, allow_nan=False).encode().removesuffix(b"\n}")
     return text + _last_of(text)
 
@@ -25,7 +25,7 @@ def _last_of(text: bytes) -> bytes:
 
 
 def read(folder: Folder, name: str, most: int, *, plain: bool = False) -> dict[str, Any]:
-    """The facts in a file, without the checksum.
+    """Read the facts of a file, without the checksum.
 
     Args:
         folder: The directory.
@@ -56,7 +56,7 @@ def read(folder: Folder, name: str, most: int, *, plain: bool = False) -> dict[s
 
 
 def json_in(data: bytes) -> Any:
-    """What JSON says; a key that is given twice is refused, and so is a byte order mark.
+    """Parse JSON; refuse duplicate keys and a byte order mark.
 
     Raises:
         ValueError: It is not JSON, or one of these.

@@ -22,7 +22,7 @@ LOADED_BY = {
 
 
 def kind_of(names: Iterable[str]) -> str | None:
-    """The kind of a directory with files of these names, None if relive has written none of them."""
+    """Return the kind of a directory with files of these names, or None if relive wrote none of them."""
     known = set(names)
     return next((kind for kind, pattern in _NAMES.items() if any(map(pattern.fullmatch, known))), None)
 

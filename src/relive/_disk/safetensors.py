@@ -21,12 +21,12 @@ _ALIGN = 64
 
 
 def tensor(dtype: str, shape: Sequence[int], start: int, nbytes: int) -> dict[str, Any]:
-    """What a header says of a tensor; `start` is where its bytes begin behind the header."""
+    """Describe a tensor as in a header; `start` is the offset of its bytes after the header."""
     return {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [start, start + nbytes]}
 
 
 def header(tensors: Mapping[str, Any], metadata: Mapping[str, str], least: int = 0) -> bytes:
-    """The first bytes of a file, up to the data: `least` of them, or more."""
+    """Return the first bytes of a file, up to the data: `least` of them, or more."""
     text = json.dumps({"__metadata__": dict(metadata), **tensors}, separators=(",", ":")).encode()
     text = text.ljust(least - 8)
     text += b" " * (-(len(text) + 8) % _ALIGN)
@@ -34,14 +34,14 @@ def header(tensors: Mapping[str, Any], metadata: Mapping[str, str], least: int =
 
 
 def read(fd: int, size: int) -> bytes:
-    """The header of an open file of `size` bytes; of a file with an impossible header no more than 8 bytes."""
+    """Read the header of an open file of `size` bytes; if its length is impossible, only the first 8 bytes."""
     first = read_at(fd, 0, 8)
     count = int.from_bytes(first, "little")
     return first + (read_at(fd, 8, count) if count <= min(MOST_HEADER, size - 8) else b"")
 
 
 def parsed(head: bytes, size: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the header of a file of `size` bytes says: tensors by name, and the metadata.
+    """Parse the header of a file of `size` bytes into tensors by name, and metadata.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError, RecursionError: It is no header.

@@ -33,7 +33,7 @@ class Portion(Frozen):
 
 
 def portions_of(name: str, array: Array) -> Iterator[Portion]:
-    """The bytes of one array."""
+    """Yield the bytes of one array."""
     data: Bytes = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     for begin in range(0, len(data), _STAGE):
         part = data[begin : begin + _STAGE]
@@ -94,7 +94,7 @@ class TensorWriter:
         self.nbytes = len(self._header) + end + table.nbytes
 
     def parts(self) -> Iterator[tuple[int, Any]]:
-        """The parts of the file, each with where it begins; not in order."""
+        """Yield the parts of the file with their offsets, in any order."""
         start, sums = self._room, np.empty(table_of(self._data).shape, np.uint32)
         edges: dict[int, Bytes] = {}
         streams: dict[str, _ArrayStream] = {}
@@ -151,7 +151,7 @@ class _ArrayStream:
         self._others = self._used = begin - self._begin  # bytes of the stage: those of other arrays, all
 
     def room(self, nbytes: int) -> Bytes:
-        """Where the next bytes are to be put."""
+        """Return the memory for the next bytes."""
         used, self._used = self._used, self._used + nbytes
         if self._used > len(self._stage):
             old, self._stage = self._stage, np.empty(tensors.CHUNK + nbytes, np.uint8)
@@ -159,7 +159,7 @@ class _ArrayStream:
         return self._stage[used : self._used]
 
     def chunks(self) -> Iterator[tuple[int, Bytes]]:
-        """The chunks that are whole by now, and where they begin; they are overwritten afterwards."""
+        """Yield the chunks that are complete so far, with their offsets; they are overwritten afterwards."""
         whole = self._used // tensors.CHUNK * tensors.CHUNK
         if not whole:
             return
@@ -171,7 +171,7 @@ class _ArrayStream:
         self._begin, self._used, self._others = self._begin + whole, self._used - whole, 0
 
     def end(self) -> int:
-        """Where the bytes end that were given; those of a chunk that is not whole go to the edges."""
+        """Return the end of the given bytes; those of an incomplete chunk go to the edges."""
         self._add_to_edge(self._used)
         return self._begin + self._used
 

@@ -45,7 +45,7 @@ class Tensor(Frozen):
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Tensor:
-        """The tensor of an array of that dtype and shape."""
+        """Return the tensor of an array of that dtype and shape."""
         return cls(np.dtype(np.float64), (*shape, 2)) if dtype.char == "D" else cls(dtype, shape)
 
 
@@ -91,7 +91,7 @@ class TensorReader:
         self.close()
 
     def rows(self, name: str, first: int = 0, last: int | None = None) -> Array:
-        """The entries `[first, last)` of the first axis of an array, as it was before it was written.
+        """Return the entries `[first, last)` of the first axis of an array, in its original dtype and shape.
 
         Raises:
             CorruptionError: A checksum differs; the message names the offset.
@@ -112,11 +112,11 @@ class TensorReader:
         self._fill(begin, out.reshape(-1).view(np.uint8))
 
     def stream(self, name: str) -> TensorStream:
-        """An array from its first entry on."""
+        """Return a stream of an array from its first entry on."""
         return TensorStream(self, self.tensors[name], self._starts[name])
 
     def unchecked(self, name: str, first: int = 0, last: int | None = None) -> Array:
-        """The entries `[first, last)` of the first axis of an array, whose bytes are compared with nothing."""
+        """Return the entries `[first, last)` of the first axis of an array without checking their bytes."""
         tensor = self.tensors[name]
         last = tensor.shape[0] if last is None else last
         begin = self._start + self._starts[name] + first * tensor.width
@@ -124,7 +124,7 @@ class TensorReader:
         return np.frombuffer(raw, tensor.dtype).reshape(last - first, *tensor.shape[1:])
 
     def touched(self, name: str, damage: Sequence[int]) -> Bool:
-        """Which entries of the first axis of an array are in one of the chunks at the offsets `damage`."""
+        """Mark the entries of the first axis of an array in the chunks at the offsets `damage`."""
         tensor = self.tensors[name]
         found = np.zeros(tensor.shape[0], bool)
         width = max(tensor.width, 1)
@@ -134,7 +134,7 @@ class TensorReader:
         return found
 
     def damage(self) -> Iterator[int]:
-        """The offsets in the file of all chunks that do not match their checksums."""
+        """Yield the offsets in the file of all chunks that do not match their checksums."""
         stage = np.empty(_STAGE, np.uint8)
         for begin in range(0, self._data, _STAGE):
             part = stage[: min(_STAGE, self._data - begin)]
@@ -185,7 +185,7 @@ class TensorReader:
                 at += count
 
     def _chunk(self, begin: int) -> Array:
-        """The chunk that begins there; the last one is kept, since what is read next often begins in it."""
+        """Return the chunk at an offset; keep the last one, since the next read often begins in it."""
         if self._last[0] != begin:
             chunk = np.empty(min(CHUNK, self._data - begin), np.uint8)
             self._read(begin, chunk)
@@ -229,7 +229,7 @@ class TensorStream:
         self._begin, self._end = start - self._next, 0  # of the bytes in `stage` that have not been asked for
 
     def rows(self, count: int) -> Array:
-        """The next `count` entries, which are overwritten by the next call.
+        """Return the next `count` entries; the next call overwrites them.
 
         Raises:
             CorruptionError: A checksum differs; the message names the offset.
@@ -243,7 +243,7 @@ class TensorStream:
         return found.view(tensor.dtype).reshape(count, *tensor.shape[1:])
 
     def _read(self, nbytes: int) -> None:
-        """Have so many bytes in `stage`."""
+        """Read on until `stage` holds that many bytes."""
         old, had = self._stage, self._end - self._begin  # negative: the first chunk begins with another array's bytes
         kept = max(had, 0)
         more = min(-(-(nbytes - had) // CHUNK) * CHUNK, self._reader._data - self._next)
@@ -256,12 +256,12 @@ class TensorStream:
 
 
 def table_of(nbytes: int) -> Tensor:
-    """The table with the checksums of so many bytes of data."""
+    """Return the table for the checksums of that many bytes of data."""
     return Tensor(np.dtype(np.uint32), (-(-nbytes // CHUNK),))
 
 
 def checksums(data: Array) -> Array:
-    """The CRC-32 of every chunk, the last of which may be shorter."""
+    """Compute the CRC-32 of every chunk; the last one may be shorter."""
     whole = len(data) // CHUNK
     sums = kernels.active().checksums(data[: whole * CHUNK].reshape(whole, CHUNK))
     rest = data[whole * CHUNK :]
@@ -288,7 +288,7 @@ def _read(fd: int, offset: int, data: Array) -> Array | None:
 
 
 def entry_of(tensor: Tensor, offset: int) -> dict[str, Any]:
-    """What a header says of a tensor that begins there in the data."""
+    """Describe a tensor at that offset in the data, as in a header."""
     return safetensors.tensor(tensor.dtype.name, tensor.shape, offset, tensor.nbytes)
 
 

@@ -45,7 +45,7 @@ class CallLock:
         forks.halt(self)
 
     def alone(self) -> AbstractContextManager[bool]:
-        """The lock, for a `with` block that refuses to be entered twice.
+        """Return the lock, for a `with` block that cannot be entered twice.
 
         Raises:
             ReliveError: This thread is inside a call.
@@ -124,7 +124,7 @@ def one_at_a_time(
 
 
 def before_the_end(call: Callable[[], None]) -> Callable[[], None]:
-    """Have `call` made at the end of the program, after all that the program itself has for its end.
+    """Register `call` for the end of the program, after everything that the program itself does then.
 
     What the program registered with `atexit` since it imported relive comes first, whenever `call` was given.
     """

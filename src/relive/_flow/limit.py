@@ -97,7 +97,7 @@ class Limit:
         forks.tell(self)
 
     def _forked(self) -> None:
-        """In a child: no thread is about to add, and what other threads drew ahead is dropped."""
+        """Start afresh in a child: no thread is about to add, and draws ahead of other threads are dropped."""
         self._adding, self._ahead = threading.RLock(), []
 
     def begin(self, counted: int) -> None:
@@ -108,17 +108,17 @@ class Limit:
         self._room = 0
 
     def totals(self) -> Int64:
-        """All that was counted, for a save: what the first line of another limiter's array is to be."""
+        """Sum all counts for a save: they become the first line of another limiter's array."""
         return np.asarray(self._lines.sum(axis=0))
 
     def can_insert(self, steps: int) -> bool:
-        """Whether `steps` steps may be added now."""
+        """Return True if `steps` steps may be added now."""
         inserts, samples = self.counts()
         after = inserts + steps
         return after <= self.limiter.min_size or after * self.limiter.samples_per_insert - samples <= self.most
 
     def can_sample(self, items: int) -> bool:
-        """Whether `items` items may be drawn now."""
+        """Return True if `items` items may be drawn now."""
         inserts, samples = self.counts()
         samples += sum(ahead.items for ahead in self._ahead if not ahead.over)
         difference = inserts * self.limiter.samples_per_insert - samples - items
@@ -185,7 +185,7 @@ class Limit:
             yield True
 
     def report(self) -> LimiterStats:
-        """What was counted, for `ReplayBuffer.stats`."""
+        """Return the counts for `ReplayBuffer.stats`."""
         inserts, samples = self.counts()
         totals = self.totals().tolist()
         return LimiterStats(
@@ -200,15 +200,15 @@ class Limit:
         )
 
     def counts(self) -> tuple[int, int]:
-        """Steps added and items drawn."""
+        """Count steps added and items drawn."""
         return _total(self._steps) - self._lines.item(0, BEFORE), _total(self._samples)
 
     def _line(self) -> int:
-        """The line that this process counts in. Those that share one lose a count only if both count at once."""
+        """Return the line that this process counts in. Two on the same line lose a count only if both count at once."""
         return 1 if self._private else 1 + os.getpid() % (_LINES - 1)
 
     def _claim(self, steps: int) -> bool:
-        """Whether `steps` steps may be added, which then are."""
+        """Count `steps` steps as added if they may be; return whether they were."""
         if steps <= self._room:
             self._room -= steps
             return True
@@ -250,7 +250,7 @@ class Limit:
         return begin
 
     def _check_buffer(self, at: str) -> None:
-        """Whether the wait can come to its end at all.
+        """Check that the wait can end at all.
 
         Raises:
             ReliveError: The buffer was closed, or the process that made it is gone, so no draw will come.
@@ -283,17 +283,17 @@ class _Call:
         self.what = f"{count} steps" if adds else f"{count} items"
 
     def may(self) -> bool:
-        """Whether the limiter allows the call now."""
+        """Return True if the limiter allows the call now."""
         return self.limit.can_insert(self.count) if self.adds else self.limit.can_sample(self.count)
 
     def most(self) -> str:
-        """The largest call that the limiter can ever allow, in words."""
+        """Describe the largest call that the limiter can ever allow."""
         limiter = self.limit.limiter
         width = limiter.most - limiter.least
         return f"{int(width / limiter.samples_per_insert)} steps a call" if self.adds else f"{int(width)} items a call"
 
     def reason(self) -> str:
-        """The condition that it waits for."""
+        """Describe the condition that the call waits for."""
         (inserts, samples), limiter = self.limit.counts(), self.limit.limiter
         rate = limiter.samples_per_insert
         if self.adds:
@@ -306,7 +306,7 @@ class _Call:
         return f"{inserts} steps are added and {samples} items drawn, and {wanted}"
 
     def remedy(self) -> str:
-        """The remedy that an error names."""
+        """Return the remedy for the error's message."""
         if self.endless:
             return f"the limiter allows no more than {self.most()}; raise its `error_buffer`"
         other = _Call(self.limit, not self.adds, self.limit.latest.get(not self.adds, 0), self.at)
@@ -317,5 +317,5 @@ class _Call:
 
 
 def _total(counts: Int64) -> int:
-    """Their sum. NumPy takes a microsecond for any."""
+    """Sum the counts. NumPy takes a microsecond for any."""
     return sum(counts.tolist()) if len(counts) <= 32 else int(counts.sum())

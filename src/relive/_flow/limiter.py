@@ -122,7 +122,7 @@ def as_it_waited(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 class LimiterStats(Frozen, kw_only=True):
-    """What a limiter counted, in all processes. Waits are those that came to their end.
+    """A limiter's counts over all processes; only finished waits are counted.
 
     Attributes:
         inserts: Steps added, as the limiter counts them: since the buffer was cleared.
@@ -147,7 +147,7 @@ class LimiterStats(Frozen, kw_only=True):
 
 
 def checked(limiter: Any) -> RateLimiter | None:
-    """The argument `limiter` of a buffer."""
+    """Check the argument `limiter` of a buffer."""
     if limiter is not None and not isinstance(limiter, RateLimiter):
         raise ArgumentError(message("a `RateLimiter`", f"`{limiter!r}`", "ReplayBuffer(limiter)"))
     return limiter

@@ -114,7 +114,7 @@ class Prefetched(Iterator[Batch]):
         self._worker.join()
 
     def _order(self) -> None:
-        """Have one more batch drawn."""
+        """Order one more batch from the thread."""
         if self._unordered is not None:
             if not self._unordered:
                 return
@@ -123,14 +123,14 @@ class Prefetched(Iterator[Batch]):
 
 
 class _Failure:
-    """What stands in place of a batch: an error, or that there are no more."""
+    """An error in the queue of batches, or the sign that there are no more."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
 class _Worker:
-    """What the thread works on. Its queues may be used by a finalizer, whichever thread that runs in."""
+    """The state of the thread. A finalizer may use its queues, in whichever thread that runs."""
 
     def __init__(self, draw: Draw, dropped: Callable[[], None] | None) -> None:
         self._draw, self._dropped = draw, dropped
@@ -154,7 +154,7 @@ class _Worker:
             raise ReliveError(event(what, at, "draw ahead in the process that uses the batches"))
 
     def _forked(self) -> None:
-        """In a child, which hands out nothing that was drawn ahead."""
+        """Drop everything drawn ahead in a child, which must not hand it out."""
         if self._process and self._dropped is not None:
             self._dropped()
 
@@ -191,7 +191,7 @@ class _Worker:
 
 
 def converter(to: Any, device: Any, at: str = "ReplayBuffer.prefetch") -> Callable[[Batch], Batch]:
-    """The function that turns batches into those of another library.
+    """Return the function that converts batches to another library's arrays.
 
     Raises:
         ArgumentError: There is no such library, or a device without one.

@@ -40,7 +40,7 @@ class Transform:
         self._change, self._at = change, at
 
     def seed(self, *rngs: object) -> UInt32:
-        """What the `rng` of the next batch starts from, uint32 `[8 * len(rngs)]`; empty if there is no function.
+        """Return the seed of the next batch's `rng`, uint32 `[8 * len(rngs)]`; empty if there is no function.
 
         Raises:
             ArgumentError: One of `rngs`, the generators of the draw, is not a generator of NumPy's.
@@ -56,7 +56,7 @@ class Transform:
         return np.concatenate(numbers)
 
     def __call__(self, batch: Batch, seed: UInt32) -> Batch:
-        """The batch that the function makes of `batch`.
+        """Apply the function to `batch`.
 
         Raises:
             ArgumentError: It returns something else.

@@ -23,7 +23,7 @@ _warned = False
 
 
 def _native() -> Kernels:
-    """The extension.
+    """Import the extension.
 
     Raises:
         ArgumentError: If `RELIVE_SIMD` names an instruction set that this build or this processor does not have.
@@ -39,7 +39,7 @@ def _native() -> Kernels:
 
 
 def _load(name: str, at: str) -> Kernels:
-    """The back-end called `name`."""
+    """Load the back end called `name`."""
     if name not in _MODULES:
         raise ArgumentError(message("`numpy` or `native`", f"`{name}`", at, "leave it out to let relive choose"))
     if name == "numpy":
@@ -52,7 +52,7 @@ def _load(name: str, at: str) -> Kernels:
 
 
 def _choose() -> Kernels:
-    """The back-end that the environment asks for, or the native one, or else NumPy's."""
+    """Choose the back end that the environment names, else the native one, else NumPy's."""
     forced = os.environ.get(VARIABLE)
     if forced:
         return _load(forced, VARIABLE)
@@ -63,7 +63,7 @@ def _choose() -> Kernels:
 
 
 def active() -> Kernels:
-    """The module that has the kernels, by the same names in both back ends; see `Kernels`."""
+    """Return the module that has the kernels, by the same names in both back ends; see `Kernels`."""
     global _active
     if _active is None:
         _active = _choose()
@@ -71,7 +71,7 @@ def active() -> Kernels:
 
 
 def is_native() -> bool:
-    """Whether the kernels are the native ones."""
+    """Return True if the kernels are the native ones."""
     return active().__name__ == _MODULES["native"]
 
 

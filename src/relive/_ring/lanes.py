@@ -39,12 +39,12 @@ _BLOCK, _LEAST = 32, 8
 
 
 def rows_of(steps: int, boundaries: float) -> int:
-    """R, the rows of a lane that keeps `steps` steps, given the share that is reserved for final observations."""
+    """Return R, the rows of a lane that keeps `steps` steps, given the share reserved for final observations."""
     return steps + (min(steps, max(_RESERVED, math.ceil(steps * boundaries))) if boundaries else 0)
 
 
 def sizes_in(facts: Mapping[str, Any]) -> tuple[int, int, float]:
-    """`rows`, `steps` and `boundaries` of a lane as a file has them; in older files each row may hold a step.
+    """Read `rows`, `steps` and `boundaries` of a lane from a file; in older files each row may hold a step.
 
     Raises:
         ValueError, KeyError: No buffer has such lanes.
@@ -58,18 +58,18 @@ def sizes_in(facts: Mapping[str, Any]) -> tuple[int, int, float]:
 
 
 def first_rows(counters: Int64, rows: int) -> Int64:
-    """The oldest row that each lane stores: no row before GONE, none that was cleared, and R rows at most."""
+    """Return the oldest stored row of each lane: no row before GONE, none that was cleared, and R rows at most."""
     first = np.maximum(counters[..., HEAD] - rows, counters[..., CLEARED])
     return np.asarray(np.minimum(np.maximum(first, counters[..., GONE]), counters[..., HEAD]))
 
 
 def anchors_in(marks: Bytes) -> Bool:
-    """Which rows are steps that an item may start at."""
+    """Mark the rows that are steps at which an item may start."""
     return np.asarray((marks & (STEP | START)) == STEP | START)
 
 
 def block_of(lanes: int, rows: int) -> int:
-    """How many rows of a lane lie together in memory, a power of two; one lane needs no blocks."""
+    """Return the number of a lane's rows that are contiguous in memory, a power of two; one lane needs no blocks."""
     block = _BLOCK if lanes > 1 else 1
     while block > 1 and block * _LEAST > rows:
         block //= 2
@@ -77,13 +77,13 @@ def block_of(lanes: int, rows: int) -> int:
 
 
 def depth_of(lanes: int, rows: int) -> int:
-    """How many rows a lane has in memory: whole blocks, for `rows` of capacity and the one after the newest."""
+    """Return the rows of a lane in memory: whole blocks, for `rows` of capacity and the one after the newest."""
     block = block_of(lanes, rows)
     return (rows // block + 1) * block
 
 
 def place_of(memory: Int64, lanes: Int64 | int, block: int) -> tuple[Int64, Int64 | int, Int64]:
-    """The index in an array `[blocks, L, K]` of rows in the memory of their lanes."""
+    """Return the index in an array `[blocks, L, K]` of rows in the memory of their lanes."""
     blocks, within = np.divmod(memory, block)
     return blocks, lanes, within
 
@@ -96,7 +96,7 @@ def count_call(journal: Journal, touched: Int64 | None, moment: int, lanes: Int6
 
 
 def ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
-    """The rows `[first, last)` of every lane, one lane after the other: lanes and rows."""
+    """List the rows `[first, last)` of every lane, one lane after the other: lanes and rows."""
     counts = np.maximum(last - first, 0).astype(
         np.intp, copy=False
     )  # what NumPy counts with, also where it has 32 bits
@@ -105,7 +105,7 @@ def ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
 
 
 def items_of(array: Array, axes: int) -> Array:
-    """An array as one with `axes` axes, whose items NumPy copies as a whole: faster than number by number."""
+    """Return a view with `axes` axes, whose items NumPy copies as a whole: faster than number by number."""
     if array.ndim == axes:
         return array
     flat = array.reshape(*array.shape[:axes], math.prod(array.shape[axes:]))
@@ -113,7 +113,7 @@ def items_of(array: Array, axes: int) -> Array:
 
 
 def get_rows(array: Array, lane: int, first: int, last: int) -> Array:
-    """The rows `[first, last)` of a lane in an array `[blocks, L, K, ...]`; a view where they lie together."""
+    """Return the rows `[first, last)` of a lane in an array `[blocks, L, K, ...]`; a view if they are contiguous."""
     blocks, _, block = array.shape[:3]
     begin, skipped = divmod(first % (blocks * block), block)
     end = begin + -(-(skipped + last - first) // block)

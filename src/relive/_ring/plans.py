@@ -18,7 +18,7 @@ else:
 
 
 class Window(Frozen, kw_only=True):
-    """Which steps an item can start at, and which rows around such an anchor it needs.
+    """The steps at which an item can start, and the rows around such an anchor that it needs.
 
     Attributes:
         span: Steps, counted from the anchor, that must be stored with the observation after them; an end or a cut
@@ -102,7 +102,7 @@ class Kept(Record):
 
 
 class State(IntEnum):
-    """Whether an id can be drawn, and if not, why."""
+    """The state of an id: drawable, or the reason why not."""
 
     DRAWABLE = 0
     OVERWRITTEN = 1
@@ -135,7 +135,7 @@ class Located(Record):
 
 
 class Followed(Record):
-    """Where `ReplayBuffer.follow` came to; unpacks as a pair.
+    """The steps that `ReplayBuffer.follow` reached; unpacks as a pair.
 
     Attributes:
         ids: The ids of the steps reached, int64 `[B]`.
@@ -152,7 +152,7 @@ class Followed(Record):
 
 
 class Relabelled(Record):
-    """Which items get another goal, and which steps' rewards they need; C items, M steps of their windows.
+    """The items that get another goal, and the steps whose rewards they need; C items, M steps of their windows.
 
     Attributes:
         which: The items, as positions among the given ones, `[C]`.
@@ -176,7 +176,7 @@ class Relabelled(Record):
 
 
 class Changes(Record):
-    """Which slots became drawable, and which stopped being drawable, since the counters were `seen`.
+    """The slots that became drawable, and those that stopped being drawable, since the counters were `seen`.
 
     Attributes:
         removed: Slots that hold no drawable item any more; some of them never did.

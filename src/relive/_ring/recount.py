@@ -71,11 +71,11 @@ class StoredMarks(Frozen):
 
     @property
     def end(self) -> Int64:
-        """Where the marks of each lane end."""
+        """The ends of the lanes' marks."""
         return self.at(self.head)
 
     def at(self, rows: Int64) -> Int64:
-        """Where the marks of a row of each lane are."""
+        """Return the positions of the marks of one row of each lane."""
         return self.begin + (rows - self.first)
 
     def since(self, rows: Int64) -> StoredMarks:
@@ -83,7 +83,7 @@ class StoredMarks(Frozen):
         return StoredMarks(self.marks, rows, self.head, self.at(rows))
 
     def rows(self, at: Int64) -> Int64:
-        """The row of each lane whose mark is there."""
+        """Return the row of each lane whose mark is at a position."""
         return self.first + (at - self.begin)
 
 
@@ -222,19 +222,19 @@ def drop_rows(marks: Bytes, lost: Bool, blind: Bool, older: int, window: Window)
 
 
 def _count(flags: Array, begin: Int64, end: Int64) -> Int64:
-    """How many of `flags[begin:end]` are not zero, for each pair of places."""
+    """Count the nonzero entries of `flags[begin:end]` for each pair of positions."""
     low, high = np.searchsorted(np.flatnonzero(flags), (begin, end))
     return np.asarray(high - low)
 
 
 def _after_last(flags: Bool, end: Int64) -> Int64:
-    """The place after the last flag that is set before each place; 0 if none is."""
+    """Return the position after the last flag set before each of `end`, or 0."""
     found = np.flatnonzero(flags)
     return np.asarray(np.append(-1, found)[np.searchsorted(found, end)] + 1)
 
 
 def _dropped(marks: Bytes) -> Bool:
-    """Which rows were steps that a cut dropped."""
+    """Mark the rows whose steps a cut dropped."""
     return np.asarray((marks & (STEP | LOST)) == LOST)
 
 
@@ -259,7 +259,7 @@ def _end_before(marks: Bytes, begin: int, blind: Bool, older: int, window: Windo
 
 
 def _blind_after(marks: Bytes, step: int, blind: Bool) -> bool:
-    """Whether the observation after a step cannot be read."""
+    """Return True if the observation after a step cannot be read."""
     if marks[step] & LOST:
         return False
     after = step + 1
@@ -291,5 +291,5 @@ def _until_first(marks: Bytes) -> int:
 
 
 def _without_steps(marks: Array) -> Array:
-    """The marks of rows whose steps are dropped: their numbers count on."""
+    """Mark the steps of rows as dropped; their numbers still count."""
     return np.where(marks & (STEP | LOST), LOST, 0).astype(np.uint8)

@@ -161,7 +161,7 @@ class Ring:
 
     @staticmethod
     def spec(schema: Schema, window: Window, lanes: int, rows: int, keeps: Sequence[str]) -> dict[str, ArraySpec]:
-        """The arrays that a ring needs, for `Storage.open`.
+        """Return the specs of the arrays that a ring needs, for `Storage.open`.
 
         Small fields of a step lie together in one record: what a random row costs is the cache lines it touches.
         """
@@ -201,7 +201,7 @@ class Ring:
         recover(self.marks, self.counters, lanes, self.rows, self.steps, self.window)
 
     def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> GatherKernel:
-        """A kernel that copies rows of `columns`; see `Gather` in `_ring/kernels_numpy/gather.py`."""
+        """Make a kernel that copies rows of `columns`; see `Gather` in `_ring/kernels_numpy/gather.py`."""
         return self._kernels.Gather(list(columns), list(picks), self._mapped)
 
     def at(self, rows: Int64, lane: Int64 | int) -> tuple[Int64, Int64 | int, Int64]:
@@ -210,21 +210,21 @@ class Ring:
         return place_of(rows % (blocks * block), lane, block)
 
     def storage(self, rows: Int64, lane: Int64 | int) -> Int64:
-        """The storage rows of rows of a lane."""
+        """Return the storage rows of rows of a lane."""
         blocks, _, within = self.at(rows, lane)
         return np.asarray((blocks * self.lanes + lane) * self.marks.shape[2] + within)
 
     def memory_rows(self, storage: Int64) -> Int64:
-        """Which rows of their lanes' memory storage rows are."""
+        """Return the rows in their lanes' memory of storage rows."""
         block = self.marks.shape[2]
         return np.asarray(storage // block // self.lanes * block + storage % block)
 
     def blocks(self, column: Array) -> Array:
-        """A column of one entry a row, by blocks, lanes and rows of a block, as `marks` is."""
+        """Return a view of a column of one entry a row by blocks, lanes and rows of a block, as `marks` is."""
         return column[:-1].reshape(*self.marks.shape, *column.shape[1:])
 
     def units(self, rows: Int64, lanes: Int64 | int, every: int | None) -> Int64:
-        """Where a column that is kept at every `every`-th step has `rows` of `lanes`: a unit is `every` rows."""
+        """Return the entries for `rows` of `lanes` in a column kept every `every` steps: a unit is `every` rows."""
         if every is None:
             return self.storage(rows, lanes)
         return np.asarray(rows // every % slots_of_state(self.rows, every) * self.lanes + lanes)
@@ -239,12 +239,12 @@ class Ring:
         return {name: sums[column] for name, column in zip(names, columns, strict=True)} | {"waiting": waiting}
 
     def state_rows(self, ids: Int64, every: int) -> Int64:
-        """Where fields that are kept at every `every`-th step are stored for the steps `ids`."""
+        """Return the entries for the steps `ids` in fields that are kept at every `every`-th step."""
         rows, lanes = np.divmod(ids, self.lanes)
         return self.units(rows, lanes, every)
 
     def largest_given(self, seen: Int64) -> float:
-        """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
+        """Return the largest priority given to rows since the counters were `seen`, or 0."""
         if self.given is None or not self.clock[1]:
             return 0.0
         with importing:
@@ -253,7 +253,7 @@ class Ring:
         return largest_given(self.given, self.marks, self.rows, self.counters, seen)
 
     def priorities(self, rows: Int64, default: float) -> Float64:
-        """The raw priorities that the storage rows `rows` were given, `default` where they were given none."""
+        """Return the raw priorities given to the storage rows `rows`, or `default` for rows without one."""
         if self.given is None or not self.clock[1]:
             return np.full(len(rows), default)
         given = self.given.reshape(-1)[rows]
@@ -273,7 +273,7 @@ class Ring:
             count_call(journal, self.touched, ENDED, np.arange(self.lanes))
 
     def cleared(self, seen: Int64) -> bool:
-        """Whether the lanes were emptied since the counters were `seen`: a sampler then is to be as it was when new."""
+        """Return True if the lanes were emptied since the counters were `seen`: the sampler then starts afresh."""
         return bool((self.counters[:, CLEARED] > seen[:, 0]).any())
 
     def drawable_ids(self) -> Int64:
@@ -296,7 +296,7 @@ class Ring:
         return int(self.counters[:, STORED].sum())
 
     def ages(self, ids: Int64) -> Int64:
-        """How many rows of the same lane are newer than each id."""
+        """Count the rows of the same lane that are newer than each id."""
         return np.asarray(self.counters[ids % self.lanes, HEAD] - 1 - ids // self.lanes)
 
 
@@ -306,7 +306,7 @@ def given_if(prioritizes: bool) -> tuple[str, ...]:
 
 
 def slots_of_state(rows: int, every: int) -> int:
-    """Rows per lane of a field that is kept at every `every`-th step.
+    """Return the rows per lane of a field that is kept at every `every`-th step.
 
     Steps that keep it are at least `every` rows apart, so `row // every` is different for each of them.
     """
@@ -314,7 +314,7 @@ def slots_of_state(rows: int, every: int) -> int:
 
 
 def _recorded(schema: Schema, window: Window) -> list[Column]:
-    """The columns that lie in the record: small ones, but for those that are read over several steps at once.
+    """List the columns in the record: small ones, except those that are read over several steps at once.
 
     Writable ones do not: a save copies them whole.
     """

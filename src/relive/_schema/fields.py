@@ -191,5 +191,5 @@ class Column(Frozen):
 
 
 def is_image(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Whether values look like images: `uint8` `[H, W]`, `[H, W, C]` or `[C, H, W]`."""
+    """Return True if values look like images: `uint8` `[H, W]`, `[H, W, C]` or `[C, H, W]`."""
     return dtype == np.uint8 and len(shape) in (2, 3) and sorted(shape)[-2] >= 8

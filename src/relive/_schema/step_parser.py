@@ -68,11 +68,11 @@ class Lead:
         self.shape, self.flat, self.swapped = shape, flat, swapped
 
     def lane_major(self, array: Array) -> Array:
-        """`array` with lanes first."""
+        """Move the lanes of `array` to the first axis."""
         return np.ascontiguousarray(array.swapaxes(0, 1)) if self.swapped else array
 
     def as_given(self, ids: Int64) -> Int64:
-        """Ids `[L, T]` in the shape of the data."""
+        """Return ids `[L, T]` in the shape of the data."""
         return ids[0] if self.flat else ids.T if self.swapped else ids
 
 
@@ -119,7 +119,7 @@ class StepParser:
         return canonical(value, self._all[number], sizes[:axes], optional)
 
     def lead(self, data: Mapping[str, object], lanes: int, time_major: bool) -> Lead:
-        """The leading axes of the data of `lanes` lanes, as the reward has them.
+        """Find the leading axes of the data of `lanes` lanes from the reward.
 
         Raises:
             SchemaError: There is no time axis, or no step.
@@ -137,7 +137,7 @@ class StepParser:
 
 
 def steps_in(call: Mapping[str, Any], lanes: int, several: bool) -> int:
-    """How many steps `add`, or with `several` `extend`, is given for a buffer of `lanes` lanes, before they are parsed.
+    """Count the steps given to `add`, or with `several` to `extend`, for `lanes` lanes, before they are parsed.
 
     0 where the call is about to be refused.
     """
@@ -210,7 +210,7 @@ def check_discounts(given: object) -> None:
 
 
 def canonical(value: object, column: Column, lead: tuple[int, ...], optional: int) -> Array:
-    """One value with the leading axes `lead`, checked, in the column's dtype, contiguous; `optional` as in `step`.
+    """Check one value with the leading axes `lead`, and convert it to the column's dtype; `optional` as in `step`.
 
     Raises:
         SchemaError: It has another shape, or another dtype that is not cast.

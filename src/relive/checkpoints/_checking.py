@@ -19,7 +19,7 @@ _HEAD = 1 << 13  # bytes that have nearly every header
 
 
 class Checks:
-    """What one save finds out about files that are there.
+    """The findings of one save about files that are already there.
 
     Sizes, headers and tables of checksums are compared whole; of the data a part, another one in each save, or all; a
     megabyte and less always.

@@ -44,7 +44,7 @@ class _Kept:
             self.ends.append(np.cumsum(end - begin))
 
     def units(self, column: int, i: int) -> Array:
-        """The units of a column of the i-th of the lanes."""
+        """Return the units of a column of the i-th of the lanes."""
         ends = self.ends[column]
         return self.columns[column][ends[i - 1] if i else 0 : ends[i]]
 
@@ -74,11 +74,11 @@ class CopyOnOverwrite:
         forks.tell(self)
 
     def _forked(self) -> None:
-        """In a child, where the rows are not written."""
+        """Close in a child, where the rows are not written."""
         self.close()
 
     def close(self) -> None:
-        """The rows have been written: let go of the copies."""
+        """Free the copies, since the rows have been written."""
         self.limits[:] = _NEVER
         self._kept.clear()
 

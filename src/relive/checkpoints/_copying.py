@@ -103,7 +103,7 @@ def rebuilt(kind: BufferClass[B], copy: BufferCopy) -> B:
 
 
 def _units(ring: Ring, number: int, column: Column, first: Int64, head: Int64) -> tuple[Int64, Array, int]:
-    """The units of a column that have the lanes' stored rows and the observation after them, as ranges.
+    """Return the ranges of a column's units that hold the lanes' stored rows and the observation after them.
 
     With them its array, and how many units of a lane lie together in it.
     """

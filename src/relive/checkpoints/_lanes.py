@@ -76,15 +76,15 @@ class Lanes(Frozen):
 
     @property
     def steps(self) -> int:
-        """How many steps all lanes were ever given."""
+        """The number of steps that all lanes were ever given."""
         return int(self.counters[:, STEPS].sum())
 
     def rows(self) -> tuple[Int64, Int64]:
-        """All rows: their lanes, and their numbers there."""
+        """Return all rows: their lanes, and their numbers there."""
         return ranges(self.first, self.head)
 
     def drawable(self) -> Int64:
-        """The rows whose items can be drawn, as places among all rows."""
+        """Return the rows whose items can be drawn, as positions among all rows."""
         at, anchors = self.stored.at, anchors_in(self.marks)
         _, before = ranges(self.stored.begin, at(self.counters[:, OLDEST]))
         _, behind = ranges(at(self.counters[:, READY]), self.stored.end)
@@ -92,14 +92,14 @@ class Lanes(Frozen):
         return np.flatnonzero(anchors)
 
     def fit(self) -> bool:
-        """Whether counters can be those of these rows; what follows from the marks is counted again."""
+        """Check that counters can be those of these rows; those that follow from the marks are counted again."""
         first, c = self.first, self.counters.T
         inside = [(first <= c[row]) & (c[row] <= c[HEAD]) for row in (OLDEST, READY)]
         good = inside[0] & inside[1] & (c[GONE] <= c[HEAD]) & (c[STEPS] >= steps_in(self.stored))
         return bool((good & ((c[HELD] == 0) | (c[HELD] == c[HEAD]))).all())
 
     def refitted(self, chosen: Int64, window: Window, lanes: int, rows: int, steps: int) -> Lanes:
-        """Some of the lanes as those of a ring of another size, under the window of another item and another sampler.
+        """Fit some of the lanes to a ring of another size, under the windows of another item and sampler.
 
         Args:
             chosen: Which of the lanes.
@@ -117,7 +117,7 @@ class Lanes(Frozen):
         return Lanes(counters, stored, given, {}).counted(window, lanes, rows)
 
     def counted(self, window: Window, lanes: int, rows: int) -> Lanes:
-        """The same lanes, in a ring of that size, with the counters that follow from their marks."""
+        """Recount the counters that follow from the marks, for a ring of that size."""
         stored, counters = self.stored, self.counters.copy()
         head, first, held = self.head, self.first, counters[:, HELD] > 0
         counters[:, HELD] = held * head
@@ -130,7 +130,7 @@ class Lanes(Frozen):
 
 
 def lanes_of(arrays: Mapping[str, Array], rows: int) -> Lanes:
-    """The lanes in the small arrays of a save, of a ring whose lanes have `rows` rows.
+    """Read the lanes of a ring with `rows` rows a lane from the small arrays of a save.
 
     Raises:
         ValueError, KeyError: The arrays do not fit each other.

@@ -91,7 +91,7 @@ def _opened(folder: Folder, number: int | None) -> OpenSave:
 
 
 def _with_remedy(error: CorruptionError, folder: Folder) -> CorruptionError:
-    """The error about the newest save, with the number of the last sound one."""
+    """Add the number of the last sound save to the error about the newest one."""
     for number in _manifest.numbers(folder)[1:]:
         try:
             with OpenSave(folder, number) as save:
@@ -104,7 +104,7 @@ def _with_remedy(error: CorruptionError, folder: Folder) -> CorruptionError:
 
 
 def _chosen(lanes: Any, saves: Sequence[OpenSave], several: bool) -> list[Int64]:
-    """The lanes of each save that are to be loaded."""
+    """Return the lanes of each save that are to be loaded."""
     if lanes is None:
         return [np.arange(len(save.lanes)) for save in saves]
     lists = lanes if several else [lanes]
@@ -125,7 +125,7 @@ def _chosen(lanes: Any, saves: Sequence[OpenSave], several: bool) -> list[Int64]
 
 
 class Loading:
-    """What is to be built, and from what."""
+    """A buffer to build, and the saves to build it from."""
 
     def __init__(
         self,
@@ -276,14 +276,14 @@ class Loading:
 
 
 def _places(save: OpenSave, chosen: Int64, begin: int) -> Int64:
-    """Which lane of the buffer each lane of a save becomes, -1 for none; those chosen are the ones from `begin` on."""
+    """Map each lane of a save to a lane of the buffer, -1 for none; the chosen ones are numbered from `begin` on."""
     places = np.full(len(save.lanes), -1)
     places[chosen] = begin + np.arange(len(chosen))
     return places
 
 
 def _placed(ranges: Int64, places: Int64, oldest: Int64) -> Int64:
-    """Ranges of a save's lanes as those of the buffer's, int64 `[n, 3]`; what the buffer does not take is of lane -1.
+    """Map ranges of a save's lanes to the buffer's, int64 `[n, 3]`; parts that the buffer leaves out get lane -1.
 
     Args:
         ranges: Of the save: lane, first, last.
@@ -299,7 +299,7 @@ def _placed(ranges: Int64, places: Int64, oldest: Int64) -> Int64:
 
 
 def _choice(name: str, given: Any, facts: Mapping[str, Any], at: str) -> Any:
-    """A choice that was given, or the saved one."""
+    """Return the given choice, or else the saved one."""
     if given is not None:
         return choice(given, _LIKE[name], name, f"load({name})")
     with damaged(at):

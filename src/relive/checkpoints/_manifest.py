@@ -71,7 +71,7 @@ class Manifest(Frozen, kw_only=True):
         return [(state_name(self.state.number), self.state)] + [(steps_name(f.number), f) for f in self.steps]
 
     def dumped(self) -> bytes:
-        """The manifest as JSON, whose last entry is the CRC-32 of all before it.
+        """Write the manifest as JSON, whose last entry is the CRC-32 of all before it.
 
         Raises:
             ArgumentError: It would be too long to be read again.
@@ -88,22 +88,22 @@ class Manifest(Frozen, kw_only=True):
 
 
 def manifest_name(number: int) -> str:
-    """The name of a manifest."""
+    """Return the name of a manifest."""
     return f"save-{number:0{_DIGITS}d}.json"
 
 
 def state_name(number: int) -> str:
-    """The name of a file of small arrays."""
+    """Return the name of a file of small arrays."""
     return f"state-{number:0{_DIGITS}d}.safetensors"
 
 
 def steps_name(number: int) -> str:
-    """The name of a file of steps."""
+    """Return the name of a file of steps."""
     return f"steps-{number:0{_DIGITS}d}.safetensors"
 
 
 def number_of(name: str) -> int | None:
-    """The number in the name of a file that a save wrote; None for other files."""
+    """Parse the number in the name of a file that a save wrote; return None for other files."""
     digits = name.partition("-")[2][:_DIGITS]
     if not (digits.isascii() and digits.isdigit()):
         return None

@@ -70,7 +70,7 @@ class Mended(OpenSave):
         return TensorReader(self._folder, name, file.nbytes, file.checksum, forgiving=True)
 
     def _readable(self) -> tuple[Bool, Bool]:
-        """Which rows no sound chunk of some file has, and which of them not even with their observations."""
+        """Mark the rows that are damaged in some file, and those among them without readable observations."""
         lanes = self.lanes
         lost, blind = np.zeros((2, len(lanes.marks)), bool)
         lane_of_row, rows = lanes.rows()
@@ -97,7 +97,7 @@ class Mended(OpenSave):
 
 
 def mended(lanes: Lanes, lost: Bool, blind: Bool, older: int, window: Window, rows: int) -> Lanes:
-    """Lanes without the steps that cannot be read.
+    """Drop from lanes the steps that cannot be read.
 
     Args:
         lanes: The lanes as they were saved.

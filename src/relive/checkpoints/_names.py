@@ -10,5 +10,5 @@ ROWS, SLOTS, WHOLE, NEXT, VALUES = "rows/", "slots/", "whole/", "next/", "values
 
 
 def name_of(keys: tuple[str, ...]) -> str:
-    """The name of a field in a file."""
+    """Return the name of a field in a file."""
     return ".".join(keys)

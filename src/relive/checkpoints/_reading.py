@@ -105,7 +105,7 @@ class OpenSave:
 
     @property
     def basis(self) -> Basis:
-        """What a further save of the same buffer can build upon."""
+        """The files that a further save of the same buffer can build upon."""
         return Basis(self.manifest.token, self.lanes.head, tuple(part for part, _ in self.parts))
 
     def later(self) -> Iterator[str]:
@@ -116,7 +116,7 @@ class OpenSave:
                 yield _manifest.read(self._folder, number).token
 
     def pieces(self, columns: Sequence[Column], named: Callable[[Int64], Int64] = _as_they_are) -> Iterator[Piece]:
-        """All units of columns that are kept at the same steps, writable ones or others, piece by piece.
+        """Yield all units of columns that are kept at the same steps, writable ones or others, piece by piece.
 
         The open units come last.
 
@@ -161,7 +161,7 @@ class OpenSave:
         kernels.active().set_ranges([target], 1, 1, piece.ranges, piece.values)
 
     def value(self, column: Column, lane: int, row: int) -> Array:
-        """What one row of a lane has in a column without `every`."""
+        """Read the value of one row of a lane in a column without `every`."""
         name = name_of(column.keys)
         if column.field.writable:
             before = (self.lanes.head - self.lanes.first)[:lane].sum()
@@ -182,14 +182,14 @@ class OpenSave:
         return np.stack([np.arange(len(self.lanes)), self.lanes.first, self.lanes.head], axis=1)
 
     def damage(self) -> Iterator[str]:
-        """Where data do not match their checksums, file by file; all of it is read."""
+        """Yield the places where data differ from their checksums, file by file; all of it is read."""
         for name, file in self.manifest.files:
             with self._reader(name, file) as reader:
                 for offset in reader.damage():
                     yield f"{reader.at}, offset {offset}"
 
     def _open_units(self, columns: Sequence[Column], named: Callable[[Int64], Int64]) -> Piece:
-        """The units of columns that were still being written, which are beside the lanes' counters."""
+        """Return the units of columns that were still being written, which are saved with the lanes' counters."""
         values = [_typed(self.arrays[NEXT + name_of(column.keys)], column) for column in columns]
         head = self.lanes.head // (columns[0].field.every or 1)
         return Piece(named(ranges_of(np.arange(len(head)), head, head + 1)), values)
@@ -277,7 +277,7 @@ class OpenSave:
         return found
 
     def whole(self) -> dict[str, Array]:
-        """The sampler's arrays that are neither by slot nor made again."""
+        """Return the sampler's arrays that are neither by slot nor rebuilt."""
         return {name.removeprefix(WHOLE): a for name, a in self.arrays.items() if name.startswith(WHOLE)}
 
 
@@ -287,6 +287,6 @@ def unread(reader: TensorReader, column: Column, lost: Bool) -> str:
 
 
 def _typed(values: Array, column: Column) -> Array:
-    """Values in the column's dtype: complex numbers are stored as pairs."""
+    """Convert values to the column's dtype: complex numbers are stored as pairs."""
     kind = column.field.dtype
     return np.ascontiguousarray(values).view(kind)[..., 0] if kind.char == "D" else values

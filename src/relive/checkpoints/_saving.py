@@ -133,7 +133,7 @@ class Saver:
             warnings.warn(event(what, at, remedy), ReliveWarning, stacklevel=6)
 
     def save(self, core: Core, path: str, keep: int, wait: bool, verify: bool) -> Saved:
-        """`ReplayBuffer.save`."""
+        """Implement `ReplayBuffer.save`."""
         keep = check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
         check.flag(wait, "ReplayBuffer.save(wait)")
         check.flag(verify, "ReplayBuffer.save(verify)")
@@ -157,7 +157,7 @@ class Saver:
             return task.saved
 
     def _forked(self) -> None:
-        """In a child: the thread that saves is not there, and what it saves is not the child's."""
+        """Start afresh in a child, which has no thread that saves, and no part in its saves."""
         self._lock, self._behind, self._claimed = kernels.active().Lock(), None, None
         self._known, self._mark = self.known, os.urandom(8).hex()
 
@@ -170,7 +170,7 @@ class Saver:
 
 
 def save(core: Core, path: str | os.PathLike[str], keep: int, wait: bool, verify: bool) -> Saved:
-    """`ReplayBuffer.save`."""
+    """Implement `ReplayBuffer.save`."""
     folder = check.path(path, "ReplayBuffer.save(path)")
     core.lock.check_not_held("ReplayBuffer.save")
     with core.lock.alone():
@@ -187,7 +187,7 @@ def saver_of(tally: Tally) -> Saver:
 
 
 def manifests_of(folder: Folder, identity: str) -> list[Manifest]:
-    """The saves of a directory, which have to be those of the buffer with that identity.
+    """Read the manifests of a directory, which have to be those of the buffer with that identity.
 
     Raises:
         StorageError: They are another buffer's, or all are damaged.
@@ -291,7 +291,7 @@ class _Task:
         return Basis(manifest.token, self._snapshot.head, tuple(parts))
 
     def _continued(self, found: Sequence[Manifest], basis: Basis | None) -> Basis | None:
-        """The save that this buffer made last, if the directory has it, and nothing is seen to be wrong with it."""
+        """Return this buffer's last save, if the directory has it and no damage is found."""
         if basis is None or all(manifest.token != basis.token for manifest in found):
             return None
         wrong = self._checks.wrong([(_manifest.steps_name(part.file.number), part.file) for part in basis.parts])
@@ -330,7 +330,7 @@ class _Task:
 
 
 def choices_of(core: Core) -> dict[str, object]:
-    """What a buffer was built from, as JSON."""
+    """Describe the choices of a buffer as JSON."""
     choices = core.choices
     limiter = {} if core.limit is None else {"limiter": described(core.limit.limiter)}
     return {

@@ -24,7 +24,7 @@ from ._steps import in_units, rows_in
 
 
 class Facts(Frozen):
-    """What a buffer knows that is in no array of its storage.
+    """The state of a buffer outside the arrays of its storage.
 
     Attributes:
         rng: The generator.
@@ -40,7 +40,7 @@ class Facts(Frozen):
 
 
 def facts_of(core: Core) -> Facts:
-    """The state of a buffer that is in no array."""
+    """Return the state of a buffer outside its arrays."""
     tally = core.tally
     return Facts(tally.rng, {**tally.counts(), "slow_adds": core.slow_adds}, tally.last_ids, tally.last_weights)
 
@@ -140,7 +140,7 @@ class Snapshot:
         self._core.access.unmoved(self._counters)
 
     def generator(self) -> dict[str, Any]:
-        """The generator's state as JSON.
+        """Return the generator's state as JSON.
 
         Raises:
             ArgumentError: It is not one of NumPy's.
@@ -155,7 +155,7 @@ class Snapshot:
         raise ArgumentError(message("a generator of NumPy's", f"`{got}`", "ReplayBuffer.rng", "set `buffer.rng`"))
 
     def arrays(self) -> dict[str, Array]:
-        """All of them by name, those of rows and slots in the order of the rows that are stored, lane by lane."""
+        """Return all of them by name; those of rows and slots follow the order of stored rows, lane by lane."""
         named = {ROWS + name: self._of_rows(each.copy) for name, each in self._rows.items()}
         named |= {SLOTS + name: self._of_slots(each.copy) for name, each in self._slots.items()}
         named |= {WHOLE + name: each.copy for name, each in self._whole.items()}
@@ -179,7 +179,7 @@ class Snapshot:
         return found
 
     def _of_units(self, column: Column, values: Array) -> Array:
-        """The units of a column that files of steps would have."""
+        """Return the units of a column that files of steps would have."""
         lanes, every = self._ring.lanes, column.field.every
         units = in_units(np.stack([np.arange(lanes), self.first, self.head], axis=1), every)
         found = np.empty((rows_in(units), *values.shape[1:]), values.dtype)

@@ -29,37 +29,37 @@ _PIECE = 2 << 20  # bytes that are copied at once
 
 
 def ranges_of(lanes: Sequence[int] | Int64, first: Int64, last: Int64) -> Int64:
-    """The ranges `[first, last)` of rows of lanes that are not empty, int64 `[n, 3]`: lane, first, last."""
+    """Return the nonempty ranges `[first, last)` of rows of lanes, int64 `[n, 3]`: lane, first, last."""
     found = np.stack([np.asarray(lanes, np.int64), first, last], axis=1)
     return np.ascontiguousarray(found[first < last])
 
 
 def clipped(ranges: Int64, first: Int64) -> Int64:
-    """What is left of ranges where the rows before `first` of their lanes are left out."""
+    """Clip ranges to the rows from `first` of their lanes on."""
     return ranges_of(ranges[:, 0], np.maximum(ranges[:, 1], first[ranges[:, 0]]), ranges[:, 2])
 
 
 def rows_in(ranges: Int64) -> int:
-    """The number of rows in ranges."""
+    """Count the rows in ranges."""
     return int((ranges[:, 2] - ranges[:, 1]).sum())
 
 
 def since(ranges: Int64, first: Int64) -> tuple[Int64, Int64, Int64]:
-    """The rows in ranges, without those before `first` of their lanes: lanes, rows, and places among all of them."""
+    """List the rows in ranges from `first` of their lanes on: lanes, rows, and positions among all of them."""
     lane, begin, end = ranges.T
     which, rows = lanes.ranges(np.maximum(begin, first[lane]), end)
     return lane[which], rows, rows + (np.cumsum(end - begin) - end)[which]
 
 
 def in_units(ranges: Int64, every: int | None) -> Int64:
-    """Ranges in units of `every` rows."""
+    """Convert ranges to units of `every` rows."""
     if every is None:
         return ranges
     return np.concatenate([ranges[:, :1], ranges[:, 1:] // every], axis=1)
 
 
 def steps_writer(schema: Schema, guard: CopyOnOverwrite, ranges: Int64) -> TensorWriter:
-    """The file of the rows in `ranges`."""
+    """Make the writer of the file of the rows in `ranges`."""
     tensors = {RANGES: Tensor(ranges.dtype, ranges.shape)}
     portions = [portions_of(RANGES, ranges)]
     fixed = {number: column for number, column in enumerate(schema.columns) if not column.field.writable}
@@ -85,7 +85,7 @@ def steps_writer(schema: Schema, guard: CopyOnOverwrite, ranges: Int64) -> Tenso
 
 
 def batches(ranges: Int64, most: int) -> Iterator[Int64]:
-    """Ranges, in order, some at a time that have at most `most` rows together; long ones are cut."""
+    """Yield ranges, in order, some at a time with at most `most` rows together; long ones are cut."""
     ends = np.cumsum(ranges[:, 2] - ranges[:, 1])
     for begin in range(0, rows_in(ranges), most):
         end = min(begin + most, int(ends[-1]))
@@ -97,7 +97,7 @@ def batches(ranges: Int64, most: int) -> Iterator[Int64]:
 
 
 def _blocks(guard: CopyOnOverwrite, number: int, column: Column, units: Int64, rows: int) -> Iterator[Bytes]:
-    """Some units of a column at a time, which the next ones overwrite."""
+    """Yield some units of a column at a time; the next ones overwrite them."""
     stage: Bytes = np.empty(rows * column.field.nbytes, np.uint8)
     for some in batches(units, rows):
         found = stage[: rows_in(some) * column.field.nbytes]
@@ -106,7 +106,7 @@ def _blocks(guard: CopyOnOverwrite, number: int, column: Column, units: Int64, r
 
 
 def _portions(guard: CopyOnOverwrite, columns: Mapping[int, Column], units: Int64) -> Iterator[Portion]:
-    """Some units of all columns at a time: fields lie together in records, of which each is read once."""
+    """Yield some units of all columns at a time: fields lie together in records, each of which is read once."""
     names = tuple(name_of(column.keys) for column in columns.values())
     widths = [column.field.nbytes for column in columns.values()]
     for some in batches(units, max(1, _PIECE // sum(widths))):

@@ -37,7 +37,7 @@ class Saveable(Protocol):
     """A buffer, as its autosave needs it; not the caller's object, which may be collected meanwhile."""
 
     def save(self, path: str, *, keep: int, wait: bool) -> Saved:
-        """`ReplayBuffer.save`."""
+        """Save as `ReplayBuffer.save` does."""
         ...
 
     def _saver(self) -> Saver:
@@ -45,7 +45,7 @@ class Saveable(Protocol):
         ...
 
     def _changes(self) -> object:
-        """Something that is another one after every call that changes what a save holds."""
+        """Return an object that differs after every call that changes the contents of a save."""
         ...
 
     def _inside(self) -> bool:
@@ -105,11 +105,11 @@ class Autosave:
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """True once the autosave has ended."""
         return self._closed
 
     def stats(self) -> AutosaveStats:
-        """What it did so far."""
+        """Return the record of the autosave so far."""
         source = self._source
         current = source is None or source._changes() == self._changes
         return AutosaveStats(
@@ -152,7 +152,7 @@ class Autosave:
         return True
 
     def _dropped(self) -> None:
-        """Have the thread write the last save of a collected buffer, whatever this thread was doing.
+        """Let the thread write the last save of a collected buffer, no matter what this thread was doing.
 
         It is waited for, unless it may need what this thread has. Where that cannot be seen, patience ends.
         """
@@ -217,7 +217,7 @@ class Autosave:
             self._loud = max(_MISSING * self.every, min(2 * age, age + _QUIET))
 
     def _forked(self) -> None:
-        """In a child, where the thread is not, and what it saves is not the child's."""
+        """Close in a child, which has no thread that saves, and no part in its saves."""
         self._turn, self._closed, self._source = kernels.active().Lock(), True, None
         _running.discard(self)
 
@@ -261,7 +261,7 @@ def begun(
 
 
 def _save_at_the_end() -> None:
-    """Have a child that multiprocessing started save at its end, too, which is not that of an interpreter."""
+    """Save at the end of a child that multiprocessing started, too, which does not end as an interpreter does."""
     global _process
     if "multiprocessing.util" in sys.modules and _process != os.getpid():
         from multiprocessing import process, util

@@ -38,7 +38,7 @@ class SavesSeen(Frozen, kw_only=True):
 
     @property
     def late(self) -> bool:
-        """Whether the next save has been missing for long, since saves fail or the process is gone."""
+        """True if the next save is overdue, since saves fail or the process is gone."""
         return self.interval > 0 and self.age > 5.0 + 3 * self.interval
 
 
@@ -54,7 +54,7 @@ class SavesWatch:
         self._number, self._at, self._interval = 0, 0.0, 0.0
 
     def look(self) -> SavesSeen:
-        """The saves that are there now.
+        """Read the state of the saves.
 
         Raises:
             StorageError: The directory has none.

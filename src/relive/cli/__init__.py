@@ -148,7 +148,7 @@ def _compare() -> None:
 
 
 def _bench() -> Any:
-    """The benchmark command, where its part of the package is there and can be loaded."""
+    """Return the benchmark command, or None if its part of the package is absent or cannot be loaded."""
     try:
         return importlib.import_module("relive.cli.bench").main
     except ImportError:

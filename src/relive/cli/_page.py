@@ -81,14 +81,14 @@ def page(title: str, path: str, tiles: Iterable[tuple[str, str, str]], sections:
 
 
 def section(title: str, note: str, body: str, *, wide: bool = False) -> str:
-    """A part of the page; `note` is text, `body` is markup."""
+    """Compose a part of the page; `note` is text, `body` is markup."""
     text = f"<p>{escape(note)}</p>" if note else ""
     kind = ' class="wide"' if wide else ""
     return f"<section{kind}><h2>{escape(title)}</h2>{text}{body}</section>"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
-    """A table; integers are right-aligned, and so are their titles."""
+    """Compose a table; integers are right-aligned, and so are their titles."""
     kinds = [' class="number"' if rows and isinstance(cell, int) else "" for cell in (rows[0] if rows else head)]
     titles = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(head, kinds, strict=True))
     lines = "".join(
@@ -103,7 +103,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
 
 
 def histogram(title: str, values: Values, note: str, what: str) -> str:
-    """How many values lie where; logarithmic where positive values spread over more than three decades."""
+    """Draw a histogram; logarithmic if positive values spread over more than three decades."""
     finite = values[np.isfinite(values)].astype(np.float64)
     if not len(finite):
         return ""
@@ -136,7 +136,7 @@ def histogram(title: str, values: Values, note: str, what: str) -> str:
 
 
 def stacked(title: str, note: str, parts: Sequence[tuple[str, Values]], whole: int, what: str) -> str:
-    """Columns of `whole` rows, each filled by `parts`; of many columns groups are averaged."""
+    """Draw columns of `whole` rows, each filled by `parts`; many columns are averaged in groups."""
     count = len(parts[0][1])
     if not count:
         return ""
@@ -166,7 +166,7 @@ def stacked(title: str, note: str, parts: Sequence[tuple[str, Values]], whole: i
 
 
 def thumbnails(title: str, note: str, images: Sequence[tuple[str, Values]]) -> str:
-    """Images `[H, W]`, `[H, W, C]` or `[C, H, W]`, uint8, each with a caption."""
+    """Show images `[H, W]`, `[H, W, C]` or `[C, H, W]`, uint8, each with a caption."""
     figures = "".join(
         f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{_png(image)}">'
         f"<figcaption>{escape(caption)}</figcaption></figure>"
@@ -176,7 +176,7 @@ def thumbnails(title: str, note: str, images: Sequence[tuple[str, Values]]) -> s
 
 
 def short(value: float) -> str:
-    """A number in a few characters."""
+    """Format a number in a few characters."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size and abs(value) < 1e15:
             return f"{value / (1e3 if unit == 'k' else size):.4g}{unit}"
@@ -202,7 +202,7 @@ def _y(share: float) -> float:
 
 
 def _axis(most: int) -> tuple[float, list[float]]:
-    """The upper end of an axis from 0 on, and its marks."""
+    """Return the upper end of an axis from 0 on, and its marks."""
     return max(most, 1), [tick for tick in _ticks(0, max(most, 1), 4) if tick == int(tick)]
 
 
@@ -229,7 +229,7 @@ def _edges(values: npt.NDArray[np.float64], low: float, high: float, logarithmic
 
 
 def _png(image: Values) -> str:
-    """An image as PNG, in base64; several channels that are no colors stand side by side."""
+    """Encode an image as PNG, in base64; several channels that are no colors are placed side by side."""
     if image.ndim == 3:
         planes = np.moveaxis(image, -1, 0) if image.shape[-1] < min(image.shape[:2]) else image
         image = np.moveaxis(planes, 0, -1) if len(planes) == 3 else np.concatenate([*planes[:4]], axis=1)

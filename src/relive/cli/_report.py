@@ -8,7 +8,7 @@ from relive.cli._page import histogram, page, section, short, stacked, table, th
 
 
 def of_save(found: inspection.Inspection) -> str:
-    """The page of a saved buffer."""
+    """Compose the page of a saved buffer."""
     stored, ratio = int(found.stored.sum()), found.drawn / max(found.added, 1)
     tiles = [
         ("steps stored", f"{stored:,}", f"of {found.lanes * found.steps:,}"),
@@ -52,7 +52,7 @@ def of_save(found: inspection.Inspection) -> str:
 
 
 def of_trajectories(found: trajectories.Inspection) -> str:
-    """The page of a directory of trajectories."""
+    """Compose the page of a directory of trajectories."""
     inside = trajectories.contents(found.path)
     tiles = [
         ("trajectories", f"{found.trajectories:,}", ""),

@@ -80,7 +80,7 @@ def doctor(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`relive doctor ARGUMENTS`.
+    """Run `relive doctor ARGUMENTS`.
 
     Raises:
         ArgumentError: An option has the name of an argument of `examine`.
@@ -120,7 +120,7 @@ def _show(report: Report) -> None:
 
 
 def _show_table(title: str, titles: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> None:
-    """With Rich, if it is there."""
+    """Print a table, with Rich if it is installed."""
     try:
         from rich.table import Table
     except ModuleNotFoundError:

@@ -165,7 +165,7 @@ def _say_salvaged(screen: Console, found: salvaging.Salvage, of: str, target: Pa
 
 
 def _kind(directory: Path) -> str:
-    """The kind of a directory; layouts of trajectories that others have written are trajectories.
+    """Determine the kind of a directory; layouts of trajectories that others have written are trajectories.
 
     Raises:
         StorageError: It is of none of them, or cannot be read.
@@ -193,7 +193,7 @@ def refuse_file(directory: Path) -> None:
 
 
 def _watched(screen: Console, label: str, read: Callable[[Progress], list[str]]) -> tuple[list[str] | None, int]:
-    """What `read` returns, None after Ctrl-C, and how many files it has read."""
+    """Run `read` with a progress bar; return its result, or None after Ctrl-C, and the number of files read."""
     done = 0
     try:
         with interruptible() as stop, progress(screen, label) as bars:

@@ -58,7 +58,7 @@ def _line(seen: Seen | SavesSeen) -> str:
 
 
 def _shown(seen: Seen | SavesSeen) -> Text:
-    """As lines of text: tables of Rich's would take a percent of a core by themselves."""
+    """Format figures as lines of text: Rich's tables would take a percent of a core."""
     return _of_saves(seen) if isinstance(seen, SavesSeen) else _of_buffer(seen)
 
 

@@ -44,7 +44,7 @@ def say_files(to: Console, paths: Iterable[Path]) -> None:
 
 
 def columns(rows: Sequence[Sequence[str]], sides: str) -> str:
-    """Cells in columns as wide as their widest one, on the left or on the right."""
+    """Align cells in columns as wide as their widest one, on the left or on the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)) for row in rows

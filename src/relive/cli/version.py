@@ -55,7 +55,7 @@ def report() -> str:
 
 
 def _versions() -> dict[str, str]:
-    """The packages that are installed; a version is read off their metadata, and none of them is imported."""
+    """List the installed packages; a version is read off their metadata, and none of them is imported."""
     found = {}
     for name in PACKAGES:
         try:
@@ -66,7 +66,7 @@ def _versions() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The processor's name, as Linux tells it or Python."""
+    """Return the processor's name, from Linux or else from Python."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def lookback_of(schema: Schema) -> int:
-    """Older frames that an observation of `schema` shows besides its newest."""
+    """Return the number of older frames in an observation of `schema`, besides its newest."""
     return max((column.field.frames - 1 for column in schema.columns), default=0)
 
 
@@ -53,7 +53,7 @@ class Frames:
         self._gathers = [ring.gather([array] * places, list(range(places))) for array in arrays]
 
     def compiled(self) -> list[Stacked]:
-        """The columns as the native `sample` copies them, to `obs` and to `next_obs`."""
+        """Describe the columns for the native `sample`, which copies them to `obs` and to `next_obs`."""
         return [
             Stacked(
                 gather=gather,
@@ -67,7 +67,7 @@ class Frames:
         ]
 
     def of(self, *newest: Int64) -> list[list[Array]]:
-        """The stacks whose newest frames stand at the storage rows `newest`, one array `[*newest.shape, ...]` each.
+        """Return the stacks with the newest frames at the storage rows `newest`, one array `[*newest.shape, ...]` each.
 
         As many lists of rows are given as there are `places`, alike in shape, and as many lists of arrays returned.
         They are copied side by side: frames that an item shows twice come from the caches the second time.

@@ -32,7 +32,7 @@ class Outputs:
         self._makers: list[Callable[..., Array]] = []
 
     def of(self, n: int) -> list[Array] | None:
-        """One array `[n, ...]` for every column, in recycled memory; None where fresh arrays are as good."""
+        """Return one array `[n, ...]` for every column, in recycled memory, or None if fresh arrays are as good."""
         self._arena.next_call()
         if n <= self._few:
             return None
@@ -41,7 +41,7 @@ class Outputs:
         return [make((n, *shape), dtype) for make, (shape, dtype) in zip(self._makers, self._specs)]  # noqa: B905
 
     def taken(self, gather: GatherKernel, rows: list[Int64]) -> list[Array]:
-        """What `gather` copies from the storage rows `rows`, lists of the same length."""
+        """Copy the storage rows `rows`, lists of the same length, by `gather`."""
         outs = self.of(len(rows[0]))
         if outs is None:
             return gather.taken(rows)

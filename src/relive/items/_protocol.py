@@ -56,7 +56,7 @@ class Item(Protocol):
 
     @abstractmethod
     def window(self, schema: Schema) -> Window:
-        """Which steps the item can start at, and which rows it needs around them."""
+        """Return the steps at which the item can start, and the rows that it needs around them."""
         ...
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Item(Protocol):
 
     @property
     def time_major(self) -> bool | None:
-        """Whether time is the first axis of the fields that have one, or the second; None where they have no time axis.
+        """True if time is the first axis of the fields that have one, False if the second; None without a time axis.
 
         Of an item with a time axis, fields that are kept at every k-th step, `first`, `ids` and `weights` have none.
         """

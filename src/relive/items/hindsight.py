@@ -121,7 +121,7 @@ class Hindsight(Frozen, Item, kw_only=True):
         return super().__repr__().replace(", terminated=None", "")
 
     def window(self, schema: Schema) -> Window:
-        """That of the item: goals come from what is stored, and no step waits for them."""
+        """Return the item's window: goals come from stored steps, and no step waits for them."""
         return self.item.window(schema)
 
     def check(self, schema: Schema, steps: int) -> None:
@@ -218,7 +218,7 @@ class _Hindsight:
         return new._replace(ahead=ahead, goals=self._ring.windows(slots, _SUCCESSOR).after)
 
     def _goals(self, new: Relabelled) -> Array:
-        """What was achieved at the steps that were chosen, `[C, ...]`."""
+        """Read the goals achieved at the chosen steps, `[C, ...]`."""
         (goals,) = self._achieved.taken([new.goals])
         if not callable(self._item.strategy) and self._item.strategy != "episode":
             return goals
@@ -265,7 +265,7 @@ class _Hindsight:
         return rewards, ends, own
 
     def _folded(self, new: Relabelled, rewards: Array, ends: Int64 | None, own: Array | None) -> Array:
-        """The discounted sums over the windows, `[C, ...]`."""
+        """Sum the rewards over the windows, discounted, `[C, ...]`."""
         if self._n_step == 1:
             return rewards
         apart = np.zeros((len(new.which), self._n_step, *self._rewards.shape))

@@ -160,7 +160,7 @@ class Sequences(Frozen, Item):
         return bound(_Sequences, listed, schema, ring, arena, "step_ids", listed is self)
 
     def _lists(self, schema: Schema) -> bool:
-        """True where the ids of all steps are needed: asked for, or to fold windows by the discounts of steps."""
+        """Return True if the ids of all steps are needed: asked for, or to fold windows by the discounts of steps."""
         return self.step_ids or (schema.discount is not None and self.n_step > 1)
 
 
@@ -206,7 +206,7 @@ class _Sequences:
             )
 
     def _parts(self, keys: tuple[str, ...]) -> list[Part]:
-        """What a batch shows of a column; of a step's field the first part is the field itself."""
+        """List the parts of a column that a batch shows; of a step's field the first part is the field itself."""
         name, *rest = keys
         n, length = self._item.n_step, self._item.steps
         if name == "obs":
@@ -249,7 +249,7 @@ class _Sequences:
         return sealed(fields, item.views)
 
     def _step_ids(self, plan: Unrolled) -> Array:
-        """The ids of the steps, -1 where there is none; across episodes boundary rows lie between them."""
+        """Return the ids of the steps, -1 at empty positions; across episodes boundary rows lie between them."""
         item, ring = self._item, self._ring
         length, first = item.steps, plan.ids[:, None]
         if item.time_major:
@@ -264,7 +264,7 @@ class _Sequences:
         return np.where(plan.mask, first + rows * ring.lanes, -1)
 
     def _observations(self, plain: list[Array], plan: Unrolled) -> list[Found]:
-        """`all_obs`, and `obs` and `next_obs` as views of it; `next_obs` of its own where ends make it differ."""
+        """Return `all_obs`, with `obs` and `next_obs` as views of it; `next_obs` of its own if ends make it differ."""
         copied = plain + (self._frames.of(plan.observed)[0] if plan.observed is not None else [])
         found: list[Found] = []
         for parts, array in zip(self._plain_parts + self._frame_parts, copied, strict=True):
@@ -278,7 +278,7 @@ class _Sequences:
         return found
 
     def _between(self, copied: list[Array], plan: Unrolled) -> list[Found]:
-        """The steps' other fields; actions and rewards a second time, as the previous ones."""
+        """Return the steps' other fields; actions and rewards a second time, as the previous ones."""
         found: list[Found] = []
         for parts, array in zip(self._step_parts, copied, strict=True):
             (own,) = self._shown(parts[:1], array)
@@ -304,7 +304,7 @@ class _Copies:
         self._outputs, self._gather = Outputs(arrays, arena), ring.gather(arrays, [0] * len(arrays))
 
     def of(self, rows: Int64) -> list[Found]:
-        """Each column's keys, and its values at the storage rows `rows`."""
+        """Return each column's keys, and its values at the storage rows `rows`."""
         if not self._keys:
             return []
         arrays = self._outputs.taken(self._gather, [rows.reshape(-1)])
@@ -313,7 +313,7 @@ class _Copies:
 
 
 def _time_first(plan: Unrolled, positions: int) -> Unrolled:
-    """The same plan with time as the first axis."""
+    """Transpose a plan so that time is the first axis."""
     items, length = plan.mask.shape
     lists = {name: np.ascontiguousarray(part.T) for name, part in plan._asdict().items() if np.ndim(part) == 2}
     apart, begins = _transposed(plan.apart, items, length), _transposed(plan.begins, items, positions)
@@ -321,13 +321,13 @@ def _time_first(plan: Unrolled, positions: int) -> Unrolled:
 
 
 def _transposed(at: Int64, items: int, length: int) -> Int64:
-    """Indices into `[items * length]` as indices into `[length * items]`."""
+    """Convert indices into `[items * length]` to indices into `[length * items]`."""
     b, t = np.divmod(at, length)
     return np.asarray(t * items + b)
 
 
 def _with(array: Array, at: Int64, values: object) -> Array:
-    """A copy of `array`, `[M, N, ...]`, that has `values` at the indices `at` of its first two axes."""
+    """Copy `array`, `[M, N, ...]`, with `values` at the indices `at` of its first two axes."""
     changed = np.array(array, order="C")
     changed.reshape(-1, *array.shape[2:])[at] = values
     return changed

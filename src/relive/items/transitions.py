@@ -82,7 +82,7 @@ class Transitions(Frozen, Item, kw_only=True):
         return f"Transitions(n_step={self.n_step}, gamma={self.gamma}{', chunk=True' if self.chunk else ''})"
 
     def window(self, schema: Schema) -> Window:
-        """Any step whose `n_step` steps are stored; the older frames of its observation are needed, too."""
+        """Require `n_step` stored steps from the first on, with the older frames of its observation."""
         return Window(span=self.n_step, lookback=lookback_of(schema), actions=self.chunk and self.n_step > 1)
 
     def check(self, schema: Schema, steps: int) -> None:

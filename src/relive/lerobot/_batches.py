@@ -46,7 +46,7 @@ def concatenate_batch_transitions(
 
 
 def random_crop_vectorized(images: Tensor, output_size: tuple[int, int]) -> Tensor:
-    """A crop of each image `[B, C, H, W]` at a place of its own, `[B, C, *output_size]`.
+    """Crop each image `[B, C, H, W]` at a position of its own, `[B, C, *output_size]`.
 
     Raises:
         ArgumentError: The crop is larger than the images.
@@ -67,6 +67,6 @@ def random_crop_vectorized(images: Tensor, output_size: tuple[int, int]) -> Tens
 
 
 def random_shift(images: Tensor, pad: int = 4) -> Tensor:
-    """DrQ's shift of each image `[B, C, H, W]` by up to `pad` pixels; what comes in at a border repeats it."""
+    """Shift each image `[B, C, H, W]` by up to `pad` pixels, as DrQ does; borders are repeated."""
     height, width = images.shape[-2:]
     return random_crop_vectorized(padded(images, (pad, pad, pad, pad), mode="replicate"), (height, width))

@@ -128,7 +128,7 @@ class ReplayBuffer:
 
     @property
     def initialized(self) -> bool:
-        """Whether a step has been added."""
+        """True once a step has been added."""
         return self.relive is not None
 
     def __len__(self) -> int:
@@ -241,7 +241,7 @@ class ReplayBuffer:
         return buffer.sample(min(batch_size, len(buffer))), layout
 
     def _augmented(self, batch: BatchTransition, keys: list[str]) -> BatchTransition:
-        """The batch with its images changed by one call for all of them."""
+        """Augment the images of a batch by one call for all of them."""
         both = batch["state"], batch["next_state"]
         images = torch.cat([part[key] for key in keys for part in both])
         changed = self.image_augmentation_function(images).tensor_split(2 * len(keys))
@@ -253,7 +253,7 @@ class ReplayBuffer:
     def get_iterator(
         self, batch_size: int, async_prefetch: bool = True, queue_size: int = 2
     ) -> Iterator[BatchTransition]:
-        """Batches without an end, as `sample` draws them.
+        """Return an iterator over endless batches, as `sample` draws them.
 
         Args:
             batch_size: Items of each batch.
@@ -287,7 +287,7 @@ class ReplayBuffer:
         images: Images = "exact",
         unknown_info: Unknown = "refuse",
     ) -> ReplayBuffer:
-        """A buffer with the steps of a data set.
+        """Make a buffer with the steps of a data set.
 
         An episode whose last frame is not `next.done` lacks the observation after that frame: its last step is left
         out, and the one before it is truncated. Where frames have no `next.done`, every episode ends in `done`.
@@ -380,7 +380,7 @@ class ReplayBuffer:
         return written(self._parts(), repo_id, fps, root, task_name)
 
     def _parts(self) -> Iterator[BatchTransition]:
-        """All steps whose successor is known, oldest first, some at a time."""
+        """Yield all steps whose successor is known, oldest first, some at a time."""
         buffer, layout = self.relive, self._layout
         if buffer is None or layout is None:
             return
@@ -389,7 +389,7 @@ class ReplayBuffer:
 
     @one_at_a_time
     def _read(self, places: Int64) -> BatchTransition:
-        """Steps by their place, as they are stored."""
+        """Read steps by their position, as they are stored."""
         buffer, layout = self.relive, self._layout
         if buffer is None or layout is None:
             raise NotEnoughData(message("a step", "none", "ReplayBuffer"))

@@ -35,11 +35,11 @@ class Dataset(Protocol):
     """A `LeRobotDataset`, as it is read: frames in order."""
 
     def __len__(self) -> int:
-        """How many frames it has."""
+        """Return the number of frames."""
         ...
 
     def __getitem__(self, index: int, /) -> Frame:
-        """A frame."""
+        """Return a frame."""
         ...
 
 
@@ -61,12 +61,12 @@ class _Directory:
 
 
 def _own(array: Array) -> Array:
-    """An array that can be written to, which Arrow's cannot and tensors have to."""
+    """Return an array that can be written to, which Arrow's cannot and tensors have to."""
     return array if array.flags.writeable else array.copy()
 
 
 def _image(name: str, value: Tensor) -> Tensor:
-    """Images are floats in [0, 1] with their channels first; other values are as they are."""
+    """Convert images to floats in [0, 1] with their channels first; return other values unchanged."""
     if not is_image(name) or value.ndim != 3:
         return value
     return value.permute(2, 0, 1).float() / 255 if value.dtype == torch.uint8 else value.permute(2, 0, 1)
@@ -212,7 +212,7 @@ def written(
 
 
 def _columns(part: BatchTransition) -> dict[str, Tensor]:
-    """The features of frames; numbers alone have an axis of one."""
+    """Return the features of frames; single numbers have an axis of one."""
     found = dict(part["state"])
     found["action"], found[_REWARD], found[_DONE] = part["action"], part["reward"], part["done"].bool()
     found |= {_INFO + key: values for key, values in (part["complementary_info"] or {}).items()}
@@ -226,7 +226,7 @@ def _feature(values: Tensor) -> Feature:
 
 
 def _pixels(value: Tensor) -> object:
-    """An image as the nearest of 256 levels, where LeRobot would cut off what is behind the point; else the value."""
+    """Round an image to the nearest of 256 levels, where LeRobot would truncate; return other values unchanged."""
     if value.ndim == 3 and value.shape[0] in (1, 3) and float(value.min()) >= 0 and float(value.max()) <= 1:
         return (value * 255).round().to(torch.uint8).numpy()
     return value

@@ -9,7 +9,7 @@ from ..errors import MissingExtra, message
 
 
 def lerobot(name: str, at: str) -> ModuleType:
-    """The module `lerobot.NAME`.
+    """Import the module `lerobot.NAME`.
 
     Raises:
         MissingExtra: LeRobot is not installed, or a package that this module needs.

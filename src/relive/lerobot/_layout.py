@@ -113,7 +113,7 @@ class StepLayout:
         return [*self._state]
 
     def _observed(self, state: State, at: str) -> Nest:
-        """A state as the observation of the schema; keys that the first one had not are left out, as LeRobot does."""
+        """Convert a state to the schema's observation; keys that the first one lacked are left out, as LeRobot does."""
         found: list[tuple[Path, Array]] = []
         for key, path in self._state.items():
             if key not in state:
@@ -123,7 +123,7 @@ class StepLayout:
         return nested(found)
 
     def _coded(self, key: str, image: Tensor) -> Array:
-        """An image as uint8. Most come twice, as the state after a step and as the one before the next."""
+        """Encode an image as uint8. Most come twice, as the state after a step and as the one before the next."""
         last = self._last.get(key)
         if last is not None and last[0].device == image.device and torch.equal(last[0], image):
             return last[1]
@@ -135,7 +135,7 @@ class StepLayout:
         return array
 
     def _extras(self, info: Mapping[str, Value] | None, drop: bool) -> Nest:
-        """`complementary_info` as an extra of the schema."""
+        """Convert `complementary_info` to an extra of the schema."""
         known = self.info or {}
         given = info if info is not None and info.keys() == known.keys() else named(info or {})
         missing = [key for key in known if key not in given]
@@ -152,7 +152,7 @@ class StepLayout:
         return {"complementary_info": nested((path, _number(given[key])) for key, path in known.items())}
 
     def unknown(self, info: Mapping[str, Value] | None) -> set[str]:
-        """The keys of `complementary_info` that the first step had not."""
+        """Return the keys of `complementary_info` that the first step lacked."""
         return {*named(info or {})} - {*(self.info or {})}
 
     def widened(self) -> StepLayout:
@@ -164,7 +164,7 @@ class StepLayout:
         return StepLayout(Schema(**nested(fields.items())), rounded=False)
 
     def decoded(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Stored steps of a layout with coded images, as arguments of `extend` for this one."""
+        """Convert stored steps of a layout with coded images to arguments of `extend` for this one."""
         known = (*self.schema.tree, "next_obs", "terminated", "truncated")
         flat = dict(paths({name: fields[name] for name in known}))
         images = {("obs", *self._state[key]) for key in self.images}
@@ -175,7 +175,7 @@ class StepLayout:
         return nested(flat.items())
 
     def batch(self, batch: Batch, device: torch.device) -> BatchTransition:
-        """A batch as LeRobot's: float32 on `device`."""
+        """Convert a batch to LeRobot's: float32 on `device`."""
         info = None
         if self.info is not None:
             extras = batch.complementary_info
@@ -201,12 +201,12 @@ class StepLayout:
 
 
 def is_image(key: str) -> bool:
-    """Whether LeRobot takes values of this key for images."""
+    """Return True if LeRobot takes values of this key for images."""
     return key.startswith(IMAGE)
 
 
 def named(info: Mapping[str, Value]) -> dict[str, Value]:
-    """`complementary_info` with texts as keys; LeRobot's events are an enumeration of texts."""
+    """Convert the keys of `complementary_info` to text; LeRobot's events are an enumeration of texts."""
     return {str(key.value) if isinstance(key, Enum) else key: value for key, value in info.items()}
 
 
@@ -234,7 +234,7 @@ def _keys(keys: Iterable[str]) -> str:
 
 
 def _array(value: Tensor) -> Array:
-    """A value without the leading axis of a batch of one, float32."""
+    """Convert a value to float32, without the leading axis of a batch of one."""
     if value.dtype != torch.float32 or value.requires_grad or value.device.type != "cpu":
         value = value.detach().float().cpu()
     array: Array = value.numpy()
@@ -242,7 +242,7 @@ def _array(value: Tensor) -> Array:
 
 
 def _number(value: Value) -> Array | float:
-    """A value of `complementary_info`, likewise."""
+    """Convert a value of `complementary_info`, likewise."""
     if isinstance(value, Tensor):
         return _array(value)
     if isinstance(value, bool | int | float):
@@ -251,12 +251,12 @@ def _number(value: Value) -> Array | float:
 
 
 def _nearest(image: Tensor) -> Tensor:
-    """The nearest multiples of 1/255, as uint8."""
+    """Round to the nearest multiples of 1/255, as uint8."""
     return (image.float() * 255).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _codes(image: Tensor) -> Tensor | None:
-    """An image whose values are multiples of 1/255, to the bit, as uint8; None if they are not."""
+    """Convert an image of exact multiples of 1/255 to uint8; return None for any other."""
     codes = _nearest(image)
     return codes if torch.equal(_decoded(codes), image.float()) else None
 

@@ -41,7 +41,7 @@ class Claims:
         forks.tell(self)
 
     def before(self, lanes: Int64) -> bool:
-        """These lanes are about to be written; True if some had to be claimed. All of them are, or none is.
+        """Claim the lanes about to be written, all of them or none; return True if some had to be claimed.
 
         A lane with an earlier writer is put right where that was killed in mid-call, and its stream is cut; that
         of a lane which was loaded goes on.
@@ -108,7 +108,7 @@ class Claims:
         return bool(self._owners[lane]) and self._locks.taken(lane + 1)
 
     def _take(self, lane: int) -> bool:
-        """An opening process holds all free lanes, which have no owner then, until it has repaired them."""
+        """Take a lane's lock. An opening process holds all lanes without an owner until it has repaired them."""
         begin = time.monotonic()
         while not self._locks.take(lane + 1):
             if time.monotonic() - begin > (_WRITTEN if self._owners[lane] else _OPENED):
@@ -128,5 +128,5 @@ class Claims:
         return ArgumentError(message("lanes without another writer", got, "$.env_ids", "name other lanes, or close it"))
 
     def _forked(self) -> None:
-        """In a child: the lanes stay the parent's."""
+        """Clear all claims in a child: the lanes stay the parent's."""
         self.allowed[:] = 0

@@ -74,12 +74,12 @@ class BufferDescription(Frozen):
 
     @classmethod
     def of(cls, choices: Choices) -> BufferDescription:
-        """The description of a new buffer, for other processes."""
+        """Describe a new buffer for other processes."""
         c = choices
         return cls(c.schema, c.num_envs, c.rows, c.steps, c.boundaries, c.window, c.item, c.sampler, c.limiter)
 
     def encoded(self) -> bytes:
-        """As JSON, after its checksum."""
+        """Encode the description as JSON, after its checksum."""
         if self.blob:
             return self.blob
         facts = {
@@ -100,7 +100,7 @@ class BufferDescription(Frozen):
 
     @classmethod
     def decoded(cls, blob: bytes, at: str) -> BufferDescription:
-        """The same again.
+        """Decode a description that `encoded` returned.
 
         Raises:
             StorageError: It is damaged.
@@ -126,13 +126,13 @@ class BufferDescription(Frozen):
             raise StorageError(message("what a buffer was built from", f"`{error}`", at)) from None
 
     def ring_spec(self) -> dict[str, ArraySpec]:
-        """The arrays of the ring."""
+        """Return the specs of the ring's arrays."""
         arrays = Ring.spec(self.schema, self.window, self.lanes, self.rows, self.keeps)
         limits = {} if self.limiter is None else {LIMITER: LIMITER_SPEC}
         return {f"ring/{name}": wanted for name, wanted in arrays.items()} | limits
 
     def spec(self) -> dict[str, ArraySpec]:
-        """The further arrays: this text, the process of each lane's writer, the state at the last `sync`, counts.
+        """Return the specs of further arrays: this text, each lane's writer process, the last `sync`'s state, counts.
 
         The last is how far writers may go while the buffer is saved.
         """
@@ -166,7 +166,7 @@ class StateFile:
         place[:16] = head.view(np.uint8)
 
     def read(self) -> dict[str, Any] | None:
-        """The newest; None where there is none."""
+        """Return the newest state, or None."""
         return self._newest()[1]
 
     def _newest(self) -> tuple[int, dict[str, Any] | None]:

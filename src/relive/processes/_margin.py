@@ -70,7 +70,7 @@ def draw_newest(
 
 
 def _chosen(masses: Float64, n: int, replacement: bool, rng: np.random.Generator) -> Int64 | None:
-    """Positions drawn in proportion to `masses`; without replacement, one after the other from what is left."""
+    """Draw positions in proportion to `masses`; without replacement, one after the other from those left."""
     if np.count_nonzero(masses) < (1 if replacement else n):
         return None
     if replacement:

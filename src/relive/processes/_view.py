@@ -73,7 +73,7 @@ class ReaderView:
         self.take_in()
 
     def following(self, index: Any) -> Index:
-        """A sampler's index over `ring` that takes in first what changed in the ring that others write."""
+        """Wrap a sampler's index over `ring` so that it first takes in changes of the ring that others write."""
         return cast(Index, _Following(index, self))  # everything but `refresh` is the index's
 
     def take_in(self) -> None:
@@ -139,7 +139,7 @@ class _Following:
         self._index, self._view = index, view
 
     def refresh(self) -> int:
-        """As in `Index`."""
+        """Take in changes, then refresh the index."""
         self._view.take_in()
         return self._index.refresh()
 

@@ -51,7 +51,7 @@ _NO_IDS = np.empty(0, np.int64)
 
 
 def founded(choices: Choices, storage: Storage, rng: np.random.Generator, fill: Fill | None) -> Core:
-    """The core of a new buffer that other processes can open; see `opened`."""
+    """Build the core of a new buffer that other processes can open; see `opened`."""
     about = BufferDescription.of(choices)
     spec = choices.spec(about.window, about.keeps) | about.spec()
     memory = cast(JointMemory, storage.open(spec, choices.identity))
@@ -103,7 +103,7 @@ class JointAccess(Access):
         return np.asarray((owners != 0) & (self.claims.allowed[lanes] == 0))
 
     def bind(self, ring: Ring) -> Claims:
-        """As in `Access`; lanes that no other process writes have been put right."""
+        """Bind as `Access` does; lanes that no other process writes have been repaired."""
         for lane in self._held:
             self.memory.locks.drop(lane + 1)
         lanes = range(ring.lanes) if self.memory.may_add else ()
@@ -129,7 +129,7 @@ class JointAccess(Access):
         return index if self._view is None else self._view.following(index)
 
     def refreshing(self, refresh: Callable[[], int]) -> Callable[[], int]:
-        """As in `Access`; in a forked child the sampler is the parent's, and is left alone."""
+        """Wrap `refresh` as `Access` does; in a forked child the sampler is the parent's, and is left alone."""
 
         def look_and_refresh() -> int:
             self.look()
@@ -216,7 +216,7 @@ class JointAccess(Access):
         return ChosenItems(Draw(draw.slots, weights, draw.masses, draw.beta), fields)
 
     def _newest(self, core: Core, n: int, draw: Draw) -> Draw | None:
-        """`n` items of the newest rows, instead of those of `draw`; None: there are too few, or no law says which."""
+        """Draw `n` items of the newest rows, instead of `draw`'s; return None if there are too few, or no masses."""
         masses_of = core.index.masses_of
         if masses_of is None:
             return None
@@ -267,7 +267,7 @@ class JointAccess(Access):
         self.memory.sync()
 
     def kept(self) -> tuple[np.random.Generator | None, dict[str, int]]:
-        """What `keep` stored last: the generator and counts."""
+        """Return the generator and counts that `keep` stored last."""
         facts = StateFile(self.memory.host(STATE)).read() or {}
         state = facts.get("rng")
         return None if state is None else generator_of(state), facts.get("counts", {})
@@ -316,7 +316,7 @@ def _least(draw: Draw) -> float | None:
 
 
 def _merged(weights: Float32, bad: Bool, again: Draw, scale: float | None) -> Float32:
-    """The weights of a batch some of whose items were drawn again.
+    """Merge the weights of a batch with those of items that were drawn again.
 
     Args:
         weights: Of the batch.
@@ -331,7 +331,7 @@ def _merged(weights: Float32, bad: Bool, again: Draw, scale: float | None) -> Fl
 
 
 def _replaced(array: Array, again: Array, bad: Bool) -> Array:
-    """The field of a batch with the `bad` items taken from another draw."""
+    """Replace the `bad` items in a field of a batch by those of another draw."""
     if array.shape == again.shape:
         return again
     # The batch's axis is the one in which the two differ.
@@ -343,7 +343,7 @@ def _replaced(array: Array, again: Array, bad: Bool) -> Array:
 
 
 def _spread(bad: Bool, still: Bool) -> Bool:
-    """Which items of the batch are still bad, given which of those that were drawn again are."""
+    """Mark the items of the batch that are still bad, given the bad ones of those drawn again."""
     spread = np.zeros(len(bad), bool)
     spread[np.flatnonzero(bad)[still]] = True
     return spread

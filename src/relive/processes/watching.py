@@ -111,7 +111,7 @@ class Watch:
         self._ages: list[int] = []
 
     def look(self) -> Seen:
-        """How the buffer is now, with rates since the last look."""
+        """Return the buffer's present figures, with rates since the last look."""
         now = time.monotonic()
         counters = self._memory.host("ring/counters").copy()
         counts: Any = self._memory.host(COUNTS).tolist()
@@ -155,7 +155,7 @@ class Watch:
         )
 
     def _priorities(self) -> Float64:
-        """Positive raw priorities of some slots."""
+        """Return positive raw priorities of some slots."""
         sampler, slots = self.about.sampler, self.about.lanes * self.about.rows
         carried = None if sampler is None else completed(sampler, Sampler).carried
         if sampler is None or carried is None:

@@ -74,7 +74,7 @@ class Writer:
 
     @classmethod
     def _later(cls, file: str, env_ids: Any) -> Writer:
-        """A writer that claims its lanes when it is first used."""
+        """Make a writer that claims its lanes on its first use."""
         made = cls.__new__(cls)
         made._begin(file, env_ids)
         return made
@@ -87,7 +87,7 @@ class Writer:
         forks.tell(self)
 
     def _forked(self) -> None:
-        """In a child: no thread is about to claim lanes."""
+        """Start afresh in a child: no thread is about to claim lanes."""
         self._opening = threading.Lock()
 
     @property
@@ -107,7 +107,7 @@ class Writer:
 
     @property
     def num_envs(self) -> int:
-        """How many lanes it writes. Lanes that were named need not be claimed to say so."""
+        """The number of lanes that it writes. Lanes given by number are not claimed for this."""
         return len(self._open().lanes if self._wanted is None or self._opened else self._wanted)
 
     def add(self, *, env_ids: Any = None, **step: Any) -> Int64:
@@ -126,7 +126,7 @@ class Writer:
         opened.adding.cut(opened.lanes if env_ids is None else opened.adding.lanes(env_ids))
 
     def lane_steps(self) -> Int64:
-        """Steps that each of the writer's lanes was ever given, int64 `[L]`, in the order of `env_ids`.
+        """Return the steps ever given to each of the writer's lanes, int64 `[L]`, in the order of `env_ids`.
 
         Items of `Sequences(starts=k)` start at the steps whose number in their lane is a multiple of k.
         """
@@ -205,7 +205,7 @@ class _Opened:
 
 
 def writer_of(storage: Storage, lanes: list[int] | None) -> Writer:
-    """`ReplayBuffer.writer` of a buffer in `storage`."""
+    """Implement `ReplayBuffer.writer` for a buffer in `storage`."""
     if not isinstance(storage, Joint):
         remedy = "build the buffer with `storage=relive.Shared(name)` or `relive.Mapped(path)`"
         raise ArgumentError(message("a storage of several processes", f"`{storage!r}`", "writer", remedy))
@@ -213,12 +213,12 @@ def writer_of(storage: Storage, lanes: list[int] | None) -> Writer:
 
 
 def _take_nothing_in() -> int:
-    """Stands for the `refresh` of a sampler: a writer has none."""
+    """Return 0, as the `refresh` of a writer, which has no sampler."""
     return 0
 
 
 def file_of(name: str | os.PathLike[str]) -> str:
-    """The file of a buffer, by its name or by its path: a path has a slash, or is no text."""
+    """Return the file of a buffer, given its name or its path: a path has a slash, or is no text."""
     if isinstance(name, str) and "/" not in name:
         shared = Shared(name)
         if os.path.exists(shared.file) or not os.path.exists(name):
@@ -227,7 +227,7 @@ def file_of(name: str | os.PathLike[str]) -> str:
 
 
 def attached(file: str) -> Any:
-    """The segment in a file."""
+    """Attach to the segment in a file."""
     require_linux(file)
     with importing:
         from ..storage._segment import Segment

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Draw(NamedTuple):
-    """What an index has drawn.
+    """A draw of an index.
 
     Attributes:
         slots: int64 `[B]`.
@@ -40,14 +40,14 @@ class Draw(NamedTuple):
 
 
 class Report(Frozen):
-    """What a sampler adds to a buffer's statistics; see `Stats`."""
+    """A sampler's part of a buffer's statistics; see `Stats`."""
 
     priority_quantiles: tuple[float, ...] = ()
     beta: float = 0.0
 
 
 class Carried(NamedTuple):
-    """What another sampler is given of saved priorities.
+    """Saved priorities, as another sampler receives them.
 
     Attributes:
         raw: A raw priority for each item, float64 `[n]`.
@@ -120,7 +120,7 @@ class Index(Protocol):
 
     @property
     def chooser(self) -> ChooserKernel | None:
-        """What the native `sample` chooses slots by, as `refresh`, `draw` and `update` do; None: it calls them."""
+        """The native `sample`'s own way to `refresh`, `draw` and `update`; None: it calls these methods."""
         return None
 
     @property
@@ -173,7 +173,7 @@ class Sampler(Protocol):
     @property
     @abstractmethod
     def replacement(self) -> bool:
-        """Whether a draw may repeat an item."""
+        """True if a draw may repeat an item."""
         ...
 
     @abstractmethod
@@ -187,31 +187,31 @@ class Sampler(Protocol):
         return False
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
-        """The arrays that an index over `lanes` of `rows` each keeps in the buffer's storage, by name."""
+        """Return the arrays that an index over `lanes` of `rows` each keeps in the buffer's storage, by name."""
         return {}
 
     @property
     def stratified(self) -> bool:
-        """Whether a draw over shards takes one item from each of `batch_size` equal slices of the total."""
+        """True if a draw over shards takes one item from each of `batch_size` equal slices of the total."""
         return False
 
     @property
     def weights(self) -> str | None:
-        """What the weights `(N * P)**-beta` are divided by: `"batch"`, `"buffer"`, `"none"`; None: weights are 1."""
+        """The divisor of the weights `(N * P)**-beta`: `"batch"`, `"buffer"`, `"none"`; None: weights are 1."""
         return None
 
     def beta_at(self, call: int) -> float:
-        """The exponent of the weights at the `call`-th draw, counted from 0."""
+        """Return the exponent of the weights at the `call`-th draw, counted from 0."""
         return 1.0
 
     @property
     def eps(self) -> float:
-        """What is added to the absolute TD error."""
+        """The number added to the absolute TD error."""
         return 0.0
 
     @property
     def indivisible(self) -> str | None:
-        """Why draws cannot be divided among shards; None where they can, if the index has `share` and `draw_at`."""
+        """The reason why draws cannot be divided among shards; None if they can (by the index's `share`, `draw_at`)."""
         return (
             None if self.replacement else "a draw would depend on what all shards drew before; use `replacement=True`"
         )
@@ -229,5 +229,5 @@ class Sampler(Protocol):
         return None
 
     def sound(self, slots: Mapping[str, Array], whole: Mapping[str, Array], anchors: Int64) -> bool:
-        """Whether these can be the sampler's arrays; `anchors`: which of the slots can be drawn."""
+        """Check that these can be the sampler's arrays; `anchors`: the slots that can be drawn."""
         return True

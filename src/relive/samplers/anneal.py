@@ -35,7 +35,7 @@ class Anneal(Frozen):
         object.__setattr__(self, "over", check.integer(self.over, "Anneal(over)", minimum=1))
 
     def at(self, call: int) -> float:
-        """The value at the `call`-th call of `sample`, counted from 0."""
+        """Return the value at the `call`-th call of `sample`, counted from 0."""
         if call >= self.over:
             return self.end
         return self.start + (self.end - self.start) * (call / self.over)

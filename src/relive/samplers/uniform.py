@@ -58,7 +58,7 @@ class Uniform(Frozen, Sampler, kw_only=True):
         return _ones if self.over == "steps" else None
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
-        """A queue of anchors per lane, where episodes begin in it, and counters."""
+        """Specify a queue of anchors per lane, the begins of its episodes, and counters."""
         numbers = ArraySpec((lanes, rows), np.dtype(np.int32 if lanes * rows < 2**31 else np.int64), "rebuilt")
         integers = np.dtype(np.int64)
         return {

@@ -39,7 +39,7 @@ class _Fields(NamedTuple):
 
 
 class Samples(_Fields, type_aliases.ReplayBufferSamples):
-    """What `ReplayBuffer.sample` gives: the fields of SB3's `ReplayBufferSamples`, then `weights` and `ids`.
+    """A batch of `ReplayBuffer.sample`: the fields of SB3's `ReplayBufferSamples`, then `weights` and `ids`.
 
     Attributes:
         observations: `[B, ...]` in the space's dtype.
@@ -184,12 +184,12 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     @Shown
     def pos(self) -> int:
-        """Position of the next step."""
+        """Return the position of the next step."""
         return self._pos
 
     @Shown
     def full(self) -> bool:
-        """True once it has been filled."""
+        """Return True once it has been filled."""
         return self._full
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -252,7 +252,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return {}
 
     def _truncated(self, ended: Array, infos: Any) -> Bool | None:
-        """Which environments ended from outside; None: none."""
+        """Mark the environments that ended from outside; return None if none did."""
         if isinstance(infos, Mapping):
             if self.handle_timeout_termination and _LIMIT in infos:
                 return np.broadcast_to(np.asarray(infos[_LIMIT], bool).reshape(-1), self.n_envs)
@@ -315,7 +315,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return self._tensor(self._normalize_obs(values, env))
 
     def size(self) -> int:
-        """Steps of each environment that are kept, at most `buffer_size`."""
+        """Return the stored steps of each environment, at most `buffer_size`."""
         return min(self.buffer_size, len(self.relive) // self.n_envs)
 
     def reset(self) -> None:
@@ -326,32 +326,32 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     @Shown
     def observations(self) -> Observation:
-        """Observations, `[size, n_envs, ...]`; a read-only copy."""
+        """Return a read-only copy of the observations, `[size, n_envs, ...]`."""
         return self._stored("obs", "observations")
 
     @Shown
     def next_observations(self) -> Observation:
-        """Observations that followed, `[size, n_envs, ...]`; a read-only copy."""
+        """Return a read-only copy of the observations that followed, `[size, n_envs, ...]`."""
         return self._stored("next_obs", "next_observations")
 
     @Shown
     def actions(self) -> Array:
-        """Actions, `[size, n_envs, ...]`; a read-only copy."""
+        """Return a read-only copy of the actions, `[size, n_envs, ...]`."""
         return self._copy(self._column("action"), "actions")
 
     @Shown
     def rewards(self) -> Array:
-        """Rewards, float32 `[size, n_envs]`; a read-only copy."""
+        """Return a read-only copy of the rewards, float32 `[size, n_envs]`."""
         return self._copy(self._column("reward"), "rewards")
 
     @Shown
     def dones(self) -> Array:
-        """1 where an episode ended, float32 `[size, n_envs]`; a read-only copy."""
+        """Return a read-only copy of the flags of ended episodes, float32 `[size, n_envs]`."""
         return self._copy(self._over(), "dones", self._mark_end)
 
     @Shown
     def timeouts(self) -> Array:
-        """1 where it ended from outside, float32 `[size, n_envs]`; a read-only copy."""
+        """Return a read-only copy of the flags of episodes ended from outside, float32 `[size, n_envs]`."""
         return self._copy(self._outside(), "timeouts")
 
     def _over(self) -> Array:
@@ -371,7 +371,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return bool(newest and np.all(value))
 
     def _places(self) -> tuple[Bool, Int64, Int64]:
-        """Which of SB3's places hold a step, and, for these, where relive's columns have it."""
+        """Mark SB3's positions that hold a step, and return the lanes and rows of these steps in relive's columns."""
         envs, there = self.n_envs, self.relive.column("ids")
         lanes, places = np.broadcast_to(np.arange(envs), self._ids.shape), self._ids // envs % there.shape[1]
         held = (self._ids >= 0) & (there[lanes, places] == self._ids)
@@ -395,7 +395,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
 
 def _shaped(values: Any, shape: Any) -> Any:
-    """An array, or a dict of arrays, in the shape that the buffer has them in."""
+    """Reshape an array, or a dict of arrays, to the shape that the buffer has them in."""
     if type(shape) is dict:
         return {name: _shaped(values[name], each) for name, each in shape.items()}
     if type(values) is np.ndarray and values.shape == shape:

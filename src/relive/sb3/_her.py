@@ -171,7 +171,7 @@ class HerReplayBuffer(ReplayBuffer, stable_baselines3.HerReplayBuffer):
 
     @property
     def ep_length(self) -> Int64:
-        """How many steps of each step's episode are stored, `[size, n_envs]`; 0 while it goes on."""
+        """The number of stored steps of each step's episode, `[size, n_envs]`; 0 until it ends."""
         return self._episodes()[1]
 
     def _episodes(self) -> tuple[Int64, Int64]:

@@ -165,7 +165,7 @@ class PrioritizedReplay:
         return self._noise.priorities(variance)
 
     def _inputs(self, data: Any) -> Tensor:
-        """Observations and actions, `[B, size]`."""
+        """Concatenate observations and actions, `[B, size]`."""
         model: Any = self
         obs = preprocess_obs(data.observations, model.observation_space)
         parts = list(obs.values()) if isinstance(obs, dict) else [obs]

@@ -51,7 +51,7 @@ def check_losses(train: MethodType, critic_loss: str | None, priority: str, at: 
 
 
 def _losses_of(train: MethodType) -> dict[str, Any]:
-    """The losses in the globals of `train`, or modules of losses, by name."""
+    """Find the losses in the globals of `train`, or modules of losses, by name."""
     known = train.__func__.__globals__
     return {name: value for name, value in known.items() if value is functional or name == _QUANTILES}
 
@@ -112,7 +112,7 @@ class Weighing:
         return MethodType(copy, train.__self__)
 
     def _functional(self) -> SimpleNamespace:
-        """`torch.nn.functional`, with weighted losses."""
+        """Return `torch.nn.functional` with weighted losses."""
         weighted = {name: self._values(name) for name in (_SQUARES, *_HUBER)}
         return SimpleNamespace(**{**vars(functional), **weighted})
 

@@ -20,10 +20,10 @@ class Lost:
         self._seen = Seen(self._found)
 
     def note(self, lost: Tensor) -> None:
-        """A step was stored whose `lost` lanes, bool `[L]`, have none."""
+        """Note a stored step, whose `lost` lanes, bool `[L]`, have no final observation."""
         self._found.logical_or_(lost.any())
 
     def known(self) -> bool:
-        """Whether the host knows of one."""
+        """Return True once the host knows of one."""
         found = self._seen.look()
         return found is not None and bool(found[0])

@@ -17,7 +17,7 @@ Nest: TypeAlias = "Tensor | dict[str, Nest]"
 
 
 def fitted(nest: Any, tree: Tree, lanes: int, device: torch.device, at: str) -> Nest:
-    """The part of `nest` that the schema's `tree` names, and nothing else of it.
+    """Select the part of `nest` that the schema's `tree` names, and nothing else.
 
     Args:
         nest: Tensors `[L, ...]`, in mappings where `tree` has them.
@@ -53,24 +53,24 @@ def fitted(nest: Any, tree: Tree, lanes: int, device: torch.device, at: str) -> 
 
 
 def dtype_of(field: Field) -> torch.dtype | None:
-    """PyTorch's dtype of a field; None where it has none."""
+    """Return PyTorch's dtype of a field, or None if it has none."""
     found: torch.dtype | None = getattr(torch, field.dtype.name, None)
     return found
 
 
 def same_device(one: torch.device, other: torch.device) -> bool:
-    """Whether these can be one device: `cuda` without a number may be any."""
+    """Return True if these can be one device: `cuda` without a number may be any."""
     return one.type == other.type and (one.index == other.index or None in (one.index, other.index))
 
 
 def held(nest: Nest) -> Nest:
-    """A copy, since simulators write into their tensors again."""
+    """Copy a nest, since simulators write into their tensors again."""
     copy: Nest = mapped(lambda tensor: tensor.detach().clone(), nest)
     return copy
 
 
 def merged(mask: Tensor, ones: Nest, others: Nest) -> Nest:
-    """A new nest: where `mask`, bool `[L]`, the rows of `ones`, elsewhere those of `others`."""
+    """Merge two nests: the rows of `ones` where `mask`, bool `[L]`, is True, else those of `others`."""
 
     def choose(one: Tensor, other: Tensor) -> Tensor:
         return torch.where(mask.reshape(-1, *[1] * (one.ndim - 1)), one, other)
@@ -87,7 +87,7 @@ def replaced(nest: Any, parts: Nest) -> Any:
 
 
 def scattered(rows: Any, ids: Tensor, like: Nest) -> Nest:
-    """A copy of `like`, `[L, ...]`, whose rows at `ids` are those of `rows`, `[K, ...]`; K is known on the host."""
+    """Copy `like`, `[L, ...]`, with `rows`, `[K, ...]`, at `ids`; K is known on the host."""
 
     def put(whole: Tensor, part: Tensor) -> Tensor:
         return whole.index_copy(0, ids, part)
@@ -101,7 +101,7 @@ def scattered(rows: Any, ids: Tensor, like: Nest) -> Nest:
 
 
 def flags(value: Any, lanes: int, device: torch.device, at: str) -> Tensor:
-    """One bool per lane, from bools, from numbers that are 0 where they say no, or from one flag for all lanes."""
+    """Return one bool per lane, from bools, from numbers that are 0 for False, or from one flag for all lanes."""
     if not isinstance(value, Tensor):
         if isinstance(value, bool):
             return torch.full((lanes,), value, device=device)
@@ -112,7 +112,7 @@ def flags(value: Any, lanes: int, device: torch.device, at: str) -> Tensor:
 
 
 def mask_of(which: Any, lanes: int, device: torch.device, at: str) -> Tensor:
-    """A bool per lane: `which` is a mask, a slice, or ids of lanes."""
+    """Return a bool per lane: `which` is a mask, a slice, or ids of lanes."""
     if isinstance(which, slice):
         which = list(range(*which.indices(lanes)))
     given = torch.as_tensor(which, device=device)
@@ -125,5 +125,5 @@ def mask_of(which: Any, lanes: int, device: torch.device, at: str) -> Tensor:
 
 
 def is_mapping(value: Any) -> bool:
-    """Whether it has named parts: a dict, a TensorDict, what JAX's libraries freeze."""
+    """Return True if a value has named parts: a dict, a TensorDict, a frozen mapping of JAX's libraries."""
     return isinstance(value, Mapping) or hasattr(value, "keys")

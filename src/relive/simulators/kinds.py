@@ -26,31 +26,31 @@ class IsaacLab(Simulator):
 
     @classmethod
     def fits(cls, env: Any) -> bool:
-        """Whether `env` is of this kind."""
+        """Return True if `env` is of this kind."""
         if of_class(env, "DirectMARLEnv", "ManagerBasedMARLEnv") is not None:
             got = f"`{type(env).__name__}`, whose observations and rewards are those of several agents"
             raise ArgumentError(message("an environment of one agent", got, "Recorder(env)"))
         return of_class(env, *cls.classes) is not None
 
     def config(self, name: str) -> Any:
-        """An entry of the environment's configuration; None: it has none of that name."""
+        """Return an entry of the environment's configuration, or None if it has none of that name."""
         return getattr(attribute(self.env, "cfg"), name, None)
 
     def mode_of_env(self) -> object:
-        """The autoreset mode that the environment names, or SAME_STEP, which older releases do not name."""
+        """Return the autoreset mode that the environment names, or SAME_STEP, which older releases do not name."""
         return self.config("autoreset_mode") or super().mode_of_env() or "SAME_STEP"
 
     @property
     def gives_finals(self) -> bool:
-        """Whether `compute_final_obs` is on."""
+        """True if `compute_final_obs` is on."""
         return super().gives_finals or self.config("compute_final_obs") is True
 
     def lanes_reset(self, choices: dict[str, Any]) -> Any:
-        """The lanes `env_ids` of a reset."""
+        """Return the lanes `env_ids` of a reset."""
         return choices.get("env_ids")
 
     def parsed(self, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any, returned: Any) -> Step:
-        """A step from these parts, with its final observations."""
+        """Parse a step from these parts, with its final observations."""
         step = super().parsed(obs, reward, terminated, truncated, infos, returned)
         if self.config("is_finite_horizon") is not True:
             return step
@@ -73,16 +73,16 @@ class MjLab(IsaacLab):
     classes: ClassVar[tuple[str, ...]] = ("ManagerBasedRlEnv",)
 
     def mode_of_env(self) -> object:
-        """The autoreset mode: DISABLED with `auto_reset=False`."""
+        """Return the autoreset mode: DISABLED with `auto_reset=False`."""
         return "DISABLED" if self.config("auto_reset") is False else "SAME_STEP"
 
     @property
     def gives_finals(self) -> bool:
-        """Whether `capture_terminal_observations` is on."""
+        """True if `capture_terminal_observations` is on."""
         return self.mode != "SAME_STEP" or self.config("capture_terminal_observations") is True
 
     def finals_of(self, infos: Any, obs: Nest) -> tuple[Any, Tensor | None] | None:
-        """The final observations, put into the rows of their lanes."""
+        """Return the final observations, in the rows of their lanes."""
         found = infos.get("terminal")
         if found is None:
             return None
@@ -102,12 +102,12 @@ class ManiSkill(Simulator):
 
     @classmethod
     def fits(cls, env: Any) -> bool:
-        """Whether `env` is of this kind."""
+        """Return True if `env` is of this kind."""
         bare = any(base.__module__.startswith("mani_skill.") for each in chain(env) for base in type(each).__mro__)
         return bare or of_class(env, "ManiSkillVectorEnv") is not None
 
     def mode_of_env(self) -> object:
-        """The autoreset mode: DISABLED for a bare environment, and with `auto_reset=False`."""
+        """Return the autoreset mode: DISABLED for a bare environment, and with `auto_reset=False`."""
         return "SAME_STEP" if attribute(self.env, "auto_reset") else "DISABLED"
 
     @property
@@ -116,9 +116,9 @@ class ManiSkill(Simulator):
         return True
 
     def lanes_reset(self, choices: dict[str, Any]) -> Any:
-        """The lanes `options["env_idx"]` of a reset."""
+        """Return the lanes `options["env_idx"]` of a reset."""
         return (choices.get("options") or {}).get("env_idx")
 
     def finals_of(self, infos: Any, obs: Nest) -> tuple[Any, Tensor | None] | None:
-        """The final observations of a step, and the lanes that ended."""
+        """Return the final observations of a step, and the lanes that ended."""
         return keyed(infos, "final_observation", self.lanes, self.device)

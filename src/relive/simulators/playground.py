@@ -52,30 +52,30 @@ class Playground(Simulator):
 
     @classmethod
     def fits(cls, env: Any) -> bool:
-        """Whether `env` is of this kind."""
+        """Return True if `env` is of this kind."""
         return hasattr(env, "observation_size") and hasattr(env, "action_size") and not hasattr(env, "num_envs")
 
     @classmethod
     def spaces_of(cls, env: Any) -> tuple[Any, Any]:
-        """Shapes of one lane's observation and action."""
+        """Return the shapes of one lane's observation and action."""
         return env.observation_size, env.action_size
 
     @classmethod
     def lanes_of(cls, env: Any) -> int | None:
-        """Known after the first reset: as many as keys were given."""
+        """Return None: the number of lanes, that of the keys, is known after the first reset."""
         return None
 
     def mode_of_env(self) -> object:
-        """The autoreset mode: SAME_STEP."""
+        """Return the autoreset mode: SAME_STEP."""
         return "SAME_STEP"
 
     @property
     def gives_finals(self) -> bool:
-        """Whether the wrapper that resets is the outermost one, so that the step inside of it is seen."""
+        """True if the wrapper that resets is the outermost one, so that the step inside of it is seen."""
         return of_class(self.env, *_RESETTING) is self.env
 
     def lanes_reset(self, choices: dict[str, Any]) -> Any:
-        """None: a reset is of all lanes."""
+        """Return None: a reset is of all lanes."""
         return None
 
     def reset(self, *given: Any, **choices: Any) -> tuple[Nest, Any]:
@@ -95,7 +95,7 @@ class Playground(Simulator):
         return self.parsed(obs, reward, ends, stopped, infos, (obs, reward, ends, stopped, info))
 
     def finals_of(self, infos: Any, obs: Nest) -> tuple[Any, Tensor | None] | None:
-        """The observations before resets, of all lanes."""
+        """Return the observations before resets, of all lanes."""
         return (_tensors(infos[_KEY]), None) if _KEY in infos else None
 
 
@@ -120,7 +120,7 @@ class _Inner:
 
 
 def _watched(env: Any) -> tuple[Any, list[Any]]:
-    """A twin of the wrapper that resets, around a noting environment, and where it notes; any other as it is."""
+    """Wrap a noting environment in a twin of the wrapper that resets, with its notes; leave any other as it is."""
     noted: list[Any] = []
     if of_class(env, *_RESETTING) is not env:
         return env, noted
@@ -130,7 +130,7 @@ def _watched(env: Any) -> tuple[Any, list[Any]]:
 
 
 def _tensors(arrays: Any) -> Nest:
-    """JAX's arrays as tensors over the same memory."""
+    """Convert JAX's arrays to tensors over the same memory."""
     if is_mapping(arrays):
         return {name: _tensors(arrays[name]) for name in arrays}
     tensor: Tensor = from_dlpack(arrays)

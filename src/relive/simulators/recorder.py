@@ -271,7 +271,7 @@ def _flags_of(step: Step) -> dict[str, Any]:
 
 
 def _lost_of(step: Step, mask: Tensor | None) -> Tensor:
-    """The lanes whose truncated step has no final observation."""
+    """Mark the lanes whose truncated step has no final observation."""
     lost = step.truncated & ~step.terminated
     if step.known is not None:
         lost = lost & ~step.known

@@ -20,12 +20,12 @@ KINDS: tuple[type[Simulator], ...] = (IsaacLab, MjLab, ManiSkill, Playground, Si
 
 
 def kind_of(env: Any) -> type[Simulator] | None:
-    """The class of a simulator's environment; None: no such environment."""
+    """Find the class of a simulator's environment; return None for any other environment."""
     return next((kind for kind in KINDS if not isinstance(env, type) and kind.fits(env)), None)
 
 
 def schema_of(env: Any, obs: Any = None, *, simulator: type[Simulator] | None = None, **extras: Any) -> Schema:
-    """The schema of a simulator's steps, for its `relive.DeviceBuffer`.
+    """Derive the schema of a simulator's steps, for its `relive.DeviceBuffer`.
 
     Args:
         env: The environment.
@@ -50,7 +50,7 @@ def schema_of(env: Any, obs: Any = None, *, simulator: type[Simulator] | None = 
 
 
 def field_tree(space: Any, at: str) -> Tree:
-    """The fields of a space of one lane: one of Gymnasium's or of their form, a number of entries, or a shape."""
+    """Derive the fields of a space of one lane: Gymnasium's or of that form, a number of entries, or a shape."""
     parts = getattr(space, "spaces", space)
     if is_mapping(parts):
         return {str(name): field_tree(parts[name], f"{at}.{name}") for name in parts}

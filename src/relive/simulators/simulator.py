@@ -24,7 +24,7 @@ _FOUR = (
 
 
 class Step(NamedTuple):
-    """What a step of all lanes returned; tensors `[L, ...]`, nested as observations are.
+    """A step of all lanes; tensors `[L, ...]`, nested as observations are.
 
     Attributes:
         obs: The observation after the step; in lanes that this step reset, the first one of the next episode.
@@ -88,34 +88,34 @@ class Simulator:
 
     @classmethod
     def fits(cls, env: Any) -> bool:
-        """Whether `env` is of this kind."""
+        """Return True if `env` is of this kind."""
         return attribute(env, "num_envs") is not None
 
     @classmethod
     def spaces_of(cls, env: Any) -> tuple[Any, Any]:
-        """The spaces of one lane's observations and actions; None where the environment does not say."""
+        """Return the spaces of one lane's observations and actions; None if the environment has none."""
         return attribute(env, "single_observation_space"), attribute(env, "single_action_space")
 
     @classmethod
     def lanes_of(cls, env: Any) -> int | None:
-        """The number of lanes; None: known after the first reset."""
+        """Return the number of lanes; None: known after the first reset."""
         return int(attribute(env, "num_envs"))
 
     def mode_of_env(self) -> object:
-        """The autoreset mode that the environment names; None: none."""
+        """Return the autoreset mode that the environment names, or None."""
         return (attribute(self.env, "metadata") or {}).get("autoreset_mode")
 
     @property
     def gives_finals(self) -> bool:
-        """Whether it is known to give the final observation of every episode, so that nothing has to be watched."""
+        """True if it is known to give the final observation of every episode, so that nothing has to be watched."""
         return self.mode != "SAME_STEP"
 
     def lanes_reset(self, choices: dict[str, Any]) -> Any:
-        """Which lanes a call of `reset` with these keywords is about; None: all."""
+        """Return the lanes that a call of `reset` with these keywords resets, or None for all."""
         return (choices.get("options") or {}).get("reset_mask")
 
     def fitted(self, obs: Any, at: str) -> Nest:
-        """The part of an observation of all lanes that the schema names."""
+        """Select the part of an observation of all lanes that the schema names."""
         return fitted(obs, self.fields, self.lanes, self.device, at)
 
     def reset(self, *given: Any, **choices: Any) -> tuple[Nest, Any]:
@@ -138,7 +138,7 @@ class Simulator:
         return self.parsed(obs, reward, terminated, truncated, infos, returned)
 
     def parsed(self, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any, returned: Any) -> Step:
-        """A step from these parts, with its final observations."""
+        """Parse a step from these parts, with its final observations."""
         obs = self.fitted(obs, "$.next_obs")
         ends = flags(terminated, self.lanes, self.device, "$.terminated")
         stops = flags(truncated, self.lanes, self.device, "$.truncated")
@@ -151,7 +151,7 @@ class Simulator:
         return Step(obs, reward, ends, stops, self.fitted(finals, "$.final_obs"), known, returned)
 
     def finals_of(self, infos: Any, obs: Nest) -> tuple[Any, Tensor | None] | None:
-        """The final observations of a step in SAME_STEP mode, and where they are known (None: wherever one ended).
+        """Return a step's final observations in SAME_STEP mode, and where they are known (None: in every ended lane).
 
         Args:
             infos: The fifth value of `step`.
@@ -175,7 +175,7 @@ class Simulator:
 
 
 def keyed(infos: Any, key: str, lanes: int, device: torch.device) -> tuple[Any, Tensor | None] | None:
-    """The final observations of all lanes under `key`, and the mask under `_key` if there is one; None: neither."""
+    """Return the final observations of all lanes under `key`, with the mask under `_key` or None; None without them."""
     finals = infos.get(key) if hasattr(infos, "get") else None
     if finals is None:
         return None
@@ -184,7 +184,7 @@ def keyed(infos: Any, key: str, lanes: int, device: torch.device) -> tuple[Any, 
 
 
 def chain(env: Any) -> Iterator[Any]:
-    """The environment, those that it wraps, and the innermost one."""
+    """Yield the environment, those that it wraps, and the innermost one."""
     seen: list[int] = []
     while env is not None and id(env) not in seen:
         yield env
@@ -194,7 +194,7 @@ def chain(env: Any) -> Iterator[Any]:
 
 
 def attribute(env: Any, name: str) -> Any:
-    """The attribute of the outermost environment that has it: Gymnasium's wrappers hide most of them."""
+    """Return the attribute of the outermost environment that has it: Gymnasium's wrappers hide most of them."""
     for each in chain(env):
         found = getattr(each, name, None)
         if found is not None:
@@ -203,7 +203,7 @@ def attribute(env: Any, name: str) -> Any:
 
 
 def of_class(env: Any, *names: str) -> Any:
-    """The outermost environment of the chain that is of a class with one of these names; None: none is.
+    """Find the outermost environment of the chain whose class has one of these names; return None if there is none.
 
     By name, since the simulators are not imported here.
     """

@@ -43,7 +43,7 @@ class FileLocks:
             self._call(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, byte)
 
     def taken(self, byte: int) -> bool:
-        """Whether another process has a lock."""
+        """Return True if another process holds the lock."""
         kind, *_ = struct.unpack(_RECORD, self._call(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, byte))
         return bool(kind != fcntl.F_UNLCK)
 
@@ -72,7 +72,7 @@ class FileLocks:
         return fd
 
     def _forked(self) -> None:
-        """In a child: it has none of them."""
+        """Close in a child, which has none of the locks."""
         self.close()
 
 

@@ -124,7 +124,7 @@ class Segment:
         self._mapping.flush(0, _PAGE)
 
     def typed(self, spec: Mapping[str, ArraySpec], identity: bytes | None = None) -> Segment:
-        """Itself, with the arrays of `spec`.
+        """Return itself, with the arrays of `spec`.
 
         Raises:
             StorageError: It has other ones, or they mean something else.
@@ -136,7 +136,7 @@ class Segment:
         return self
 
     def raw(self, name: str) -> bytes:
-        """The bytes of an array.
+        """Read the bytes of an array.
 
         Raises:
             StorageError: There is no such array.
@@ -147,11 +147,11 @@ class Segment:
         return self._mapping[offset : offset + nbytes]
 
     def host(self, name: str) -> Array:
-        """The array of that name."""
+        """Return the array of that name."""
         return self._arrays[name]
 
     def sync(self) -> None:
-        """Have all that was written on the disk."""
+        """Write everything to the disk."""
         self._mapping.flush()
 
     @property
@@ -177,7 +177,7 @@ class Segment:
 
 
 def _places(spec: Mapping[str, ArraySpec]) -> tuple[dict[str, tuple[int, int]], bytes, int]:
-    """Offset and size of each array, the same as JSON, and the size of the file."""
+    """Return offset and size of each array, the same as JSON, and the size of the file."""
     longest = {name: (1 << 62, wanted.nbytes) for name, wanted in spec.items()}
     end = -(-(_FIRST + len(_listed(longest))) // _PAGE) * _PAGE
     places = {}
@@ -210,7 +210,7 @@ def _reserve(fd: int, size: int, path: str) -> None:
 
 
 def _read_header(fd: int, path: str) -> tuple[int, bytes, dict[str, tuple[int, int]]]:
-    """Size, identity and places of a file, all of them checked: whatever they say, nothing outside of it is mapped."""
+    """Read size, identity and offsets from a file, and check them: nothing outside of the file may be mapped."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise StorageError(message("a file that only its owner, you, may read and write", "another one", path))

@@ -45,7 +45,7 @@ class Mapped(Frozen):
 
     @property
     def address(self) -> str:
-        """What `relive.Writer` and `relive.open` take: the path."""
+        """The address for `relive.Writer` and `relive.open`: the path."""
         return str(self.path)
 
     @property

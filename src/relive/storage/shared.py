@@ -62,7 +62,7 @@ class Shared(Frozen):
 
     @property
     def address(self) -> str:
-        """What `relive.Writer` and `relive.open` take: the name."""
+        """The address for `relive.Writer` and `relive.open`: the name."""
         return str(self.name)
 
     @property
@@ -91,7 +91,7 @@ def require_native(at: str) -> None:
 
 
 def segments() -> list[str]:
-    """The files of all shared buffers of this machine, of every user."""
+    """List the files of all shared buffers of this machine, of every user."""
     with contextlib.suppress(OSError):
         return sorted(str(path) for path in Path(FOLDER).iterdir() if path.name.startswith(PREFIX))
     return []
@@ -153,7 +153,7 @@ class _Sweeper:
                 whole.detach()
 
     def _forked(self) -> None:
-        """A child must not keep its parent's sweeper waiting."""
+        """Close the pipe in a child, so that it does not keep its parent's sweeper waiting."""
         with contextlib.suppress(OSError):
             os.close(self._fd)
         _Sweeper._running = None

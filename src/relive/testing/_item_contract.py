@@ -58,11 +58,11 @@ class ItemContract(Contract):
     grows: bool = False
 
     def storage(self) -> Storage | None:
-        """A new storage for each buffer; None: `Ram`."""
+        """Return a new storage for each buffer; None: `Ram`."""
         return None
 
     def buffer(self, sampler: Sampler | None = None) -> ReplayBuffer:
-        """An empty buffer with the item under test: two lanes of 16 steps."""
+        """Build an empty buffer with the item under test: two lanes of 16 steps."""
         choices: Any = {"item": self.item, "sampler": sampler, "storage": self.storage(), "seed": 3}
         buffer = ReplayBuffer(self.schema, LANES * STEPS, num_envs=LANES, **choices)
         if self.random:
@@ -70,7 +70,7 @@ class ItemContract(Contract):
         return buffer
 
     def filled(self, buffer: ReplayBuffer, twin: ReplayBuffer | None = None) -> list[int]:
-        """Lets the lanes go round, those of `twin` step by step; returns the ids that `buffer` can read."""
+        """Fill the lanes several times, those of `twin` step by step; return the ids that `buffer` can read."""
         ids: set[int] = set()
         for call in life(buffer, 22):
             ids |= set(feed(buffer, call).ravel().tolist())
@@ -79,11 +79,11 @@ class ItemContract(Contract):
         return [key for key in sorted(ids) if not is_refused(buffer, key)]
 
     def test_a_full_buffer_has_its_capacity(self) -> None:
-        """Steps alone count, and none is missing."""
+        """Check that steps alone count, and that none is missing."""
         assert_full(self.buffer())
 
     def test_items_are_those_of_the_model(self) -> None:
-        """The drawable set and every field, after every call: ends, cuts, wraps, lanes at different speeds."""
+        """Check the drawable set and every field after every call: ends, cuts, wraps, lanes at different speeds."""
         if self.model is None:
             return
         buffer = self.buffer()
@@ -93,7 +93,7 @@ class ItemContract(Contract):
             assert_same_buffer(buffer, oracle, self.whole, number)
 
     def test_an_item_stays_the_same_until_it_goes(self) -> None:
-        """The same id reads the same bytes from its first moment to its last, and never comes back."""
+        """Check that the same id reads the same bytes from its first moment to its last, and never comes back."""
         buffer, seen = self.buffer(), dict[int, Batch]()
         waiting, gone = set[int](), set[int]()
         for call in life(buffer, 40):
@@ -113,7 +113,7 @@ class ItemContract(Contract):
         check(gone, "no item came and went: give the contract a schema that the item works with")
 
     def test_rows_of_a_batch_do_not_depend_on_each_other(self) -> None:
-        """Any ids in any order, with repeats: every row is what its id reads alone."""
+        """Check any ids in any order, with repeats: every row equals its id read alone."""
         buffer = self.buffer()
         ids = np.random.default_rng(0).choice(self.filled(buffer), 11)
         batch, smaller = buffer.read(ids), buffer.read(ids[:7])
@@ -127,7 +127,7 @@ class ItemContract(Contract):
                 check_bytes(array, np.concatenate(rows, axis=axis), name)
 
     def test_every_sampler_draws_what_read_gives(self) -> None:
-        """Drawn and read items are the same, whichever sampler drew them."""
+        """Check that drawn and read items are the same, for every sampler."""
         for sampler in (Uniform(), Uniform(over="episodes"), Uniform(replacement=False), Prioritized()):
             buffer = self.buffer(sampler)
             ids = self.filled(buffer)
@@ -165,7 +165,7 @@ class ItemContract(Contract):
         assert_same_batch(buffer.read(ids), before)
 
     def test_extend_equals_repeated_adds_on_both_back_ends(self) -> None:
-        """The same items, copies to the byte; between native and NumPy kernels sums to 1e-6."""
+        """Check for the same items, copies to the byte; between native and NumPy kernels sums to 1e-6."""
         batches = []
         for name in BACK_ENDS:
             with kernels.use(name):

@@ -62,7 +62,7 @@ class Numbers:
         self.calls: list[Any] = []
 
     def random(self, size: Any) -> Array:
-        """As many of them as asked for."""
+        """Return as many of them as asked for."""
         self.calls.append(size)
         return np.full(size, self.number)
 
@@ -76,7 +76,7 @@ class Call:
 
 
 def life(buffer: ReplayBuffer, calls: int, seed: int = 0) -> tuple[Call, ...]:
-    """Calls for `buffer` and its twins: some lanes or all, one step or several laps, ends of all kinds, cuts.
+    """Make calls for `buffer` and its twins: some lanes or all, one step or several laps, ends of all kinds, cuts.
 
     Where the sampler knows priorities, some steps are given one, zero among them.
     """
@@ -111,7 +111,7 @@ def _life(schema: Schema, num_envs: int, lap: int, gives: bool, calls: int, seed
 
 
 def assert_full(buffer: ReplayBuffer) -> None:
-    """A full buffer holds as many steps as its capacity says, whatever its episodes do: here they have 16 steps."""
+    """Check that a full buffer holds as many steps as its capacity says, whatever its episodes: these have 16 steps."""
     lanes, steps = list(range(buffer.num_envs)), buffer.capacity // buffer.num_envs
     envs, script = SyntheticEnvs(buffer.schema, buffer.num_envs), Script([GO] * 15 + [TERMINATED], [STAY], True)
     for count in (1, steps // 2, 2 * steps + 20, 1, 7):
@@ -140,7 +140,7 @@ def feed(buffer: ReplayBuffer, call: Call, oracle: OracleBuffer | None = None) -
 
 
 def feed_step_by_step(buffer: ReplayBuffer, call: Call) -> None:
-    """The same by `add` alone."""
+    """Feed the steps of a call by `add` alone."""
     if call.steps is None:
         feed(buffer, call)
         return

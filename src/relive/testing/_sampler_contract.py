@@ -28,7 +28,7 @@ LANES, STEPS = 3, 16
 
 
 def without_priorities(call: Call) -> Call:
-    """The same call, whose steps are given none."""
+    """Return the same call, whose steps are given no priorities."""
     steps = call.steps and {name: value for name, value in call.steps.items() if name != "priority"}
     return Call(call.lanes, steps)
 
@@ -53,32 +53,32 @@ class SamplerContract(Contract):
     draws_all: bool = True
 
     def storage(self) -> Storage | None:
-        """A new storage for each buffer; None: `Ram`."""
+        """Return a new storage for each buffer; None: `Ram`."""
         return None
 
     def buffer(self, seed: int = 1) -> ReplayBuffer:
-        """An empty buffer with the sampler under test: three lanes of 16 steps, two-step transitions."""
+        """Build an empty buffer with the sampler under test: three lanes of 16 steps, two-step transitions."""
         item, capacity = Transitions(n_step=2, gamma=0.9), LANES * STEPS
         choices: Any = {"item": item, "sampler": self.sampler, "storage": self.storage(), "seed": seed}
         return ReplayBuffer(SCHEMAS["flat"], capacity, num_envs=LANES, **choices)
 
     def model(self) -> OracleBuffer:
-        """The empty oracle of `buffer`."""
+        """Build the empty oracle of `buffer`."""
         return OracleBuffer(LANES, rows_of(STEPS, BOUNDARIES), TransitionsModel(2, 0.9), STEPS)
 
     def filled(self, seed: int = 1) -> tuple[ReplayBuffer, OracleBuffer]:
-        """A buffer whose lanes went round, and its oracle; all priorities are those of new items."""
+        """Build a buffer whose lanes were filled several times, and its oracle; all priorities are of new items."""
         buffer, oracle = self.buffer(seed), self.model()
         for call in life(buffer, 30):
             feed(buffer, without_priorities(call), oracle)
         return buffer, oracle
 
     def test_a_full_buffer_has_its_capacity(self) -> None:
-        """Steps alone count, and none is missing."""
+        """Check that steps alone count, and that none is missing."""
         assert_full(self.buffer())
 
     def test_draws_are_items_that_can_be_drawn(self) -> None:
-        """Nothing is drawn before it is complete or after it is overwritten, and a batch is what `read` gives."""
+        """Check that nothing is drawn before it is complete or after it is overwritten, and batches equal `read`'s."""
         buffer, oracle = self.buffer(), self.model()
         for call in life(buffer, 50):
             feed(buffer, call, oracle)
@@ -96,7 +96,7 @@ class SamplerContract(Contract):
                 check(applied == 5, f"{applied} of 5 updates were applied")
 
     def test_can_sample_tells_the_truth(self) -> None:
-        """`can_sample(n)` is whether `sample(n)` succeeds, from the empty buffer on."""
+        """Check that `can_sample(n)` is True exactly if `sample(n)` succeeds, from the empty buffer on."""
         buffer, oracle = self.buffer(), self.model()
         for call in chain([None], life(buffer, 25)):
             if call:
@@ -114,14 +114,14 @@ class SamplerContract(Contract):
                 check(claimed is possible if self.draws_all else possible or not claimed, f"can_sample({n}): {claimed}")
 
     def test_every_item_is_drawn_sooner_or_later(self) -> None:
-        """All items that can be drawn are, in a few hundred batches."""
+        """Check that all items that can be drawn are, in a few hundred batches."""
         buffer, oracle = self.filled()
         drawn = {key for _ in range(400) for key in buffer.sample(8).ids.tolist()}
         missing = oracle.drawable - drawn
         check(not missing or not self.draws_all, f"ids {sorted(missing)} were never drawn")
 
     def test_without_replacement_nothing_repeats(self) -> None:
-        """A batch may be the whole buffer, and no more than that."""
+        """Check that a batch may be the whole buffer, and no more than that."""
         buffer, oracle = self.filled()
         if self.sampler.replacement:
             return
@@ -130,7 +130,7 @@ class SamplerContract(Contract):
         check(len(set(ids)) == n, "an id repeats in a batch without replacement")
 
     def test_weights_are_finite_and_positive(self) -> None:
-        """And at most 1, unless the sampler has `weights="none"`."""
+        """Check that weights are at most 1, too, unless the sampler has `weights="none"`."""
         buffer, _ = self.filled()
         for size in (1, 4, 8):
             weights = buffer.sample(size).weights
@@ -140,7 +140,7 @@ class SamplerContract(Contract):
                 check(weights.max() <= 1, f"a weight of {weights.max()}")
 
     def test_the_same_seed_and_calls_give_the_same_draws(self) -> None:
-        """Ids and weights, also between additions and updates; another seed gives others."""
+        """Check ids and weights, also between additions and updates; another seed gives others."""
         draws = [self.draws(self.buffer(seed)) for seed in (1, 1, 2)]
         for one, other in zip(draws[0], draws[1], strict=True):
             assert_same_batch(one, other)
@@ -148,7 +148,7 @@ class SamplerContract(Contract):
         check(differ, "another seed draws the same ids")
 
     def test_both_back_ends_draw_the_same(self) -> None:
-        """Native and NumPy kernels: the same ids and bytes, and weights to 1e-6."""
+        """Check native and NumPy kernels for the same ids and bytes, and weights to 1e-6."""
         draws = []
         for name in BACK_ENDS:
             with kernels.use(name):
@@ -157,7 +157,7 @@ class SamplerContract(Contract):
             assert_same_batch(one, other, rtol=1e-6)
 
     def draws(self, buffer: ReplayBuffer) -> list[Batch]:
-        """What is drawn in a life with updates."""
+        """Collect the draws of a life with updates."""
         batches = []
         for call in life(buffer, 25):
             feed(buffer, call)
@@ -168,7 +168,7 @@ class SamplerContract(Contract):
         return batches
 
     def test_extend_equals_repeated_adds(self) -> None:
-        """The same items with the same priorities; the order of draws may differ."""
+        """Check for the same items with the same priorities; the order of draws may differ."""
         together, one_by_one, oracle = self.buffer(), self.buffer(), self.model()
         for call in map(without_priorities, life(together, 25)):
             feed(together, call, oracle)
@@ -180,7 +180,7 @@ class SamplerContract(Contract):
             check(together.can_sample(3) is one_by_one.can_sample(3), "`can_sample` differs")
 
     def test_a_saved_buffer_goes_on(self) -> None:
-        """One that was loaded, or copied, draws what the one that was saved draws, then and later."""
+        """Check that one that was loaded, or copied, draws the same as the saved one, then and later."""
         (buffer, _), calls = self.filled(), list(life(self.buffer(), 12, seed=2))
         with tempfile.TemporaryDirectory() as path:
             for few in range(0, len(calls), 4):
@@ -197,7 +197,7 @@ class SamplerContract(Contract):
                         assert_same_batch(batches[0], other)
 
     def test_a_cleared_buffer_begins_again(self) -> None:
-        """Nothing is left to draw; then steps come and go as in a new buffer, with its priorities."""
+        """Check that nothing is left to draw; then steps come and go as in a new buffer, with its priorities."""
         (buffer, oracle), new, names = self.filled(), self.buffer(), dict[int, int]()
         buffer.sample(3)
         if self.sampler.prioritizes:
@@ -218,7 +218,7 @@ class SamplerContract(Contract):
             np.testing.assert_array_equal(ours, theirs, err_msg="priorities; see `Ring.cleared`")
 
     def test_an_empty_buffer_refuses(self) -> None:
-        """With `NotEnoughData`, and without moving the generator or a count."""
+        """Check for `NotEnoughData`, without a move of the generator or a count."""
         buffer = self.buffer()
         before = copy.deepcopy(buffer.rng.bit_generator.state)
         check(not buffer.can_sample(1), "an empty buffer can be sampled")
@@ -227,7 +227,7 @@ class SamplerContract(Contract):
         check(buffer.stats().drawn == 0, "a refused draw was counted")
 
     def test_refused_calls_change_nothing(self) -> None:
-        """Additions, draws and updates that are refused leave the buffer as its twin that never got them."""
+        """Check that refused additions, draws and updates leave the buffer equal to a twin that never got them."""
         (buffer, oracle), (twin, _) = self.filled(), self.filled()
         envs = SyntheticEnvs(buffer.schema, LANES)
         good = envs.rollout(list(range(LANES)), 2, Script([GO], [STAY], give_next=True))
@@ -245,7 +245,7 @@ class SamplerContract(Contract):
             assert_same_batch(buffer.sample(4), twin.sample(4))
 
     def test_priorities_name_their_step(self) -> None:
-        """Updates of overwritten ids are dropped, of duplicates the last one counts, and zero means never."""
+        """Check that updates of overwritten ids are dropped, the last of duplicates counts, and 0 means never."""
         if not self.sampler.prioritizes:
             return
         buffer, oracle = self.filled()
@@ -262,7 +262,7 @@ class SamplerContract(Contract):
         check(drawn == set(new[0, 1:3].tolist()), f"ids {drawn} were drawn, two of them with a priority of zero")
 
     def test_uniforms_come_from_one_call_a_draw(self) -> None:
-        """One `rng.random(n)` a draw and nothing else; its smallest and largest numbers are as good as any."""
+        """Check for one `rng.random(n)` a draw and nothing else; its extreme numbers are as good as any."""
         buffer, oracle = self.filled()
         for edge in (0.0, 0.5, 1.0 - 2.0**-53):
             buffer.rng = numbers = Numbers(edge)

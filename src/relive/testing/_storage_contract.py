@@ -41,7 +41,7 @@ class StorageContract(Contract):
     """
 
     def storage(self) -> Storage:
-        """A fresh storage at every call, which shares nothing with those before."""
+        """Return a fresh storage at every call, which shares nothing with those before."""
         raise NotImplementedError
 
     def reopen(self, buffer: ReplayBuffer) -> Storage | None:
@@ -52,17 +52,17 @@ class StorageContract(Contract):
         """Let go of `buffer`, which is needed no more."""
 
     def build(self, choice: tuple[str, Item, Sampler], storage: Storage) -> ReplayBuffer:
-        """A buffer over `storage`: two lanes of 12 steps."""
+        """Build a buffer over `storage`: two lanes of 12 steps."""
         schema, item, sampler = choice
         fields, capacity = SCHEMAS[schema], LANES * STEPS
         return ReplayBuffer(fields, capacity, num_envs=LANES, item=item, sampler=sampler, storage=storage, seed=5)
 
     def calls(self, number: int) -> list[Call]:
-        """A life that goes round several times."""
+        """Make a life that fills the lanes several times."""
         return list(life(self.build(CHOICES[number], Ram()), 40, seed=number))
 
     def assert_same_life(self, ours: ReplayBuffer, theirs: ReplayBuffer, calls: list[Call]) -> None:
-        """Both draw and update alike between the same calls."""
+        """Check that both draw and update alike between the same calls."""
         for call in calls:
             batches = []
             for buffer in (ours, theirs):
@@ -77,7 +77,7 @@ class StorageContract(Contract):
         check(len(ours) == len(theirs), f"{len(ours)} steps are stored, not {len(theirs)}")
 
     def test_a_new_buffer_is_empty(self) -> None:
-        """Whatever the storage held before."""
+        """Check that a new buffer is empty, whatever the storage held before."""
         for _ in range(2):
             buffer = self.build(CHOICES[1], self.storage())
             check(len(buffer) == 0 and not buffer.can_sample(1), "a new buffer is not empty")
@@ -86,21 +86,21 @@ class StorageContract(Contract):
             self.close(buffer)
 
     def test_a_buffer_draws_what_it_draws_in_memory(self) -> None:
-        """Ids, weights and bytes of a life are those of the same buffer over `Ram()`."""
+        """Check that ids, weights and bytes of a life are those of the same buffer over `Ram()`."""
         for number, choice in enumerate(CHOICES):
             buffer = self.build(choice, self.storage())
             self.assert_same_life(buffer, self.build(choice, Ram()), self.calls(number))
             self.close(buffer)
 
     def test_a_full_buffer_has_its_capacity(self) -> None:
-        """Steps alone count, and none is missing."""
+        """Check that steps alone count, and that none is missing."""
         for choice in CHOICES:
             buffer = self.build(choice, self.storage())
             assert_full(buffer)
             self.close(buffer)
 
     def test_two_buffers_share_nothing(self) -> None:
-        """One goes on, the other stays as it was."""
+        """Check that one buffer stays unchanged while steps are added to the other."""
         one, other = (self.build(CHOICES[1], self.storage()) for _ in range(2))
         calls = self.calls(1)
         for call in calls[:20]:
@@ -116,11 +116,11 @@ class StorageContract(Contract):
         self.close(other)
 
     def test_an_impossible_size_is_refused(self) -> None:
-        """With `ArgumentError`, when the buffer is built."""
+        """Check for `ArgumentError` when the buffer is built."""
         refuses(ArgumentError, ReplayBuffer, SCHEMAS["flat"], 2**58, storage=self.storage())
 
     def test_a_reopened_buffer_goes_on(self) -> None:
-        """A buffer over the arrays of an earlier one draws what that would have drawn, then and later."""
+        """Check that a buffer over the arrays of an earlier one draws the same as that, then and later."""
         for number, choice in enumerate(CHOICES):
             buffer, memory, calls = self.build(choice, self.storage()), self.build(choice, Ram()), self.calls(number)
             for few in range(0, len(calls), 5):
@@ -133,7 +133,7 @@ class StorageContract(Contract):
             self.close(buffer)
 
     def test_the_arrays_of_another_buffer_are_refused(self) -> None:
-        """With `StorageError`, before anything changes: other sizes, another sampler."""
+        """Check for `StorageError`, before anything changes: other sizes, another sampler."""
         first = self.build(CHOICES[0], self.storage())
         storage = self.reopen(first)
         if storage is None:

@@ -44,7 +44,7 @@ def refuses(error: type[Exception], method: Callable[..., object], *arguments: A
 
 
 def is_refused(buffer: ReplayBuffer, key: int) -> bool:
-    """True when `read` refuses this id."""
+    """Return True if `read` refuses this id."""
     try:
         buffer.read([key])
     except StaleId:
@@ -53,7 +53,7 @@ def is_refused(buffer: ReplayBuffer, key: int) -> bool:
 
 
 def assert_same_batch(ours: Batch, theirs: Batch, without: tuple[str, ...] = (), rtol: float = 0.0) -> None:
-    """Every field to the byte; what kernels compute, to `rtol`."""
+    """Check every field to the byte, and computed ones to `rtol`."""
     check(set(ours) == set(theirs), f"fields {sorted(ours)}, not {sorted(theirs)}")
     for name in set(ours) - set(without):
         for (path, one), other in zip(by_name(ours[name], name).items(), leaves(theirs[name]), strict=True):
@@ -64,7 +64,7 @@ def assert_same_batch(ours: Batch, theirs: Batch, without: tuple[str, ...] = (),
 
 
 def assert_items(batch: Batch, items: list[dict[str, Any]], whole: Iterable[str] | None = None) -> None:
-    """Every row of the batch is its item, to the byte and of the same dtypes.
+    """Check that every row of the batch equals its item, to the byte and of the same dtypes.
 
     Fields called reward, discount, prev_reward, all_prev_reward, steps, terminated, truncated and mask are computed:
     they agree within the rounding of float32.
@@ -96,7 +96,7 @@ def assert_items(batch: Batch, items: list[dict[str, Any]], whole: Iterable[str]
 def assert_same_buffer(
     buffer: ReplayBuffer, oracle: OracleBuffer, whole: Iterable[str] | None = None, probe: int = 0
 ) -> None:
-    """The whole drawable set, item by item, and the counters; ids outside the set are refused.
+    """Check the whole drawable set, item by item, and the counters; ids outside the set are refused.
 
     Where priorities are updated, the oracle is told so by its own `update`.
 
@@ -136,7 +136,7 @@ def assert_same_buffer(
 
 
 def assert_same_streams(buffer: ReplayBuffer, oracle: OracleBuffer, probe: int = 0) -> None:
-    """Stored steps are those of the oracle, at their places, and some steps on or back lead where they do there."""
+    """Check that stored steps are the oracle's, in the same rows, and that steps ahead or back lead to the same ids."""
     anchors = oracle.anchors()
     ids = np.array(sorted(anchors), np.int64)
     steps = (np.arange(len(ids)) + probe) % 11 - 5

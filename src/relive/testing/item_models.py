@@ -33,7 +33,7 @@ class ItemModel(Protocol):
         ...
 
     def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
-        """The fields of the item but `ids`, or None while it is not complete."""
+        """Return the fields of the item but `ids`, or None while it is not complete."""
         ...
 
 
@@ -54,7 +54,7 @@ class TransitionsModel:
     chunk: bool = False
 
     def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
-        """The n-step item that starts at `anchor`, or None while its window is not complete."""
+        """Return the n-step item that starts at `anchor`, or None while its window is not complete."""
         episode = anchor.episode
         window = episode.steps[anchor.position : anchor.position + self.n]
         first, last, after = window[0], window[-1], anchor.position + len(window)
@@ -142,7 +142,7 @@ class SequencesModel:
         return fields
 
     def chain(self, anchor: Anchor) -> tuple[list[Anchor], bool]:
-        """The steps from `anchor` on, and whether these are all, because the stream ended."""
+        """List the steps from `anchor` on, and return True with them if these are all, because the stream ended."""
         found: list[Anchor] = []
         for number in range(anchor.number, len(anchor.lane.episodes)):
             episode: Episode = anchor.lane.episodes[number]
@@ -172,10 +172,10 @@ class SequencesModel:
 
 
 def _previous(anchor: Anchor) -> Step | None:
-    """The step before, in the same episode."""
+    """Return the step before, in the same episode."""
     return anchor.episode.steps[anchor.position - 1] if anchor.position else None
 
 
 def _zeros(value: Nested) -> Nested:
-    """Zeros of the same nest, shapes and dtypes."""
+    """Make zeros of the same nest, shapes and dtypes."""
     return mapped(lambda part: np.zeros_like(np.asarray(part)), value)

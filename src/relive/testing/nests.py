@@ -13,20 +13,20 @@ Nested: TypeAlias = Any  # a nested mapping of arrays, or one array
 
 
 def by_name(tree: Nested, name: str = "") -> dict[str, Array]:
-    """The arrays of a nested mapping by dotted name, sorted; that of a single array is `name`."""
+    """Return the arrays of a nested mapping by dotted name, sorted; that of a single array is `name`."""
     return {".".join(path): np.asarray(leaf) for path, leaf in sorted(paths(tree, (name,) if name else ()))}
 
 
 def leaves(tree: Nested) -> list[Array]:
-    """The arrays of a nested mapping, by sorted key."""
+    """Return the arrays of a nested mapping, by sorted key."""
     return list(by_name(tree).values())
 
 
 def same_bytes(a: Nested, b: Nested) -> bool:
-    """True when every leaf has the same bytes (so NaN equals itself and 0.0 differs from -0.0)."""
+    """Return True if every leaf has the same bytes (so NaN equals itself and 0.0 differs from -0.0)."""
     return all(x.tobytes() == y.tobytes() for x, y in zip(leaves(a), leaves(b), strict=True))
 
 
 def stacked(values: list[Nested]) -> Nested:
-    """A list of equally nested values as one, along a new first axis."""
+    """Stack a list of equally nested values along a new first axis."""
     return zipped(lambda *parts: np.array(parts), *values)

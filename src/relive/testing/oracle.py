@@ -66,7 +66,7 @@ class OracleBuffer:
 
     @classmethod
     def of(cls, buffer: ReplayBuffer, item: ItemModel) -> OracleBuffer:
-        """The model of a buffer that is empty yet.
+        """Make the model of a buffer that is still empty.
 
         >>> from relive import ReplayBuffer
         >>> from relive.testing import SCHEMAS, TransitionsModel
@@ -113,7 +113,7 @@ class OracleBuffer:
         self.highest = None
 
     def follow(self, ids: Iterable[int], steps: Iterable[int]) -> list[tuple[int, int]]:
-        """Where so many steps on (or back) lead to from each of some stored steps, and how many of them there are."""
+        """Follow some stored steps ahead (or back); return the ids reached, and the number of steps made."""
         anchors, found = self.anchors(), []
         for key, wanted in zip(ids, steps, strict=True):
             anchor = here = anchors[key]
@@ -144,7 +144,7 @@ class OracleBuffer:
                 del lane.episodes[0]
 
     def raise_highest(self, value: float) -> None:
-        """The running maximum of raw priorities; zero means "never" of one item, and nothing about new ones."""
+        """Raise the running maximum of raw priorities; zero means "never" of one item, and nothing about new ones."""
         if value > 0:
             self.highest = float(value) if self.highest is None else max(self.highest, float(value))
 
@@ -172,11 +172,11 @@ class OracleBuffer:
         return written
 
     def by_slot(self) -> list[int]:
-        """Drawable ids in the order of draws: by slot in the lane's ring, then by lane."""
+        """List drawable ids in the order of draws: by slot in the lane's ring, then by lane."""
         return sorted(self.priority, key=lambda i: (i // self.num_envs % self.rows_per_lane, i % self.num_envs))
 
     def episodes(self) -> list[list[int]]:
-        """The drawable ids of every episode that has some."""
+        """List the drawable ids of every episode that has some."""
         anchors = self.anchors()
         found: dict[int, list[int]] = {}
         for key in sorted(self.priority):
@@ -184,11 +184,11 @@ class OracleBuffer:
         return list(found.values())
 
     def oldest(self, lane: Lane) -> int:
-        """The oldest row of a lane that is still stored."""
+        """Return the oldest row of a lane that is still stored."""
         return max(lane.first, lane.rows - self.rows_per_lane)
 
     def anchors(self) -> dict[int, Anchor]:
-        """Every step whose row is stored, by id."""
+        """Return every step whose row is stored, by id."""
         return {
             step.row * self.num_envs + number: Anchor(lane, at, position)
             for number, lane in enumerate(self.lanes)
@@ -205,17 +205,17 @@ class OracleBuffer:
         return shown + max(min(self.item.older, first), frames)
 
     def is_stored(self, anchor: Anchor) -> bool:
-        """Whether an item may start here and every row that it reads, and that has come, is stored."""
+        """Return True if an item may start here, and all rows that it reads and that were added are stored."""
         start = anchor.step.number % self.item.starts == 0
         return start and anchor.step.row - self.older(anchor) >= self.oldest(anchor.lane)
 
     def items(self) -> dict[int, Any]:
-        """Every drawable id and its item, by ascending id."""
+        """Return every drawable id and its item, by ascending id."""
         anchors = self.anchors()
         return {key: self.item.expand(anchors[key]) for key in sorted(self.drawable)}
 
     def undrawable(self) -> list[int]:
-        """Ids near every edge that must be refused: overwritten, boundary rows, waiting steps, the next."""
+        """List ids near every edge that must be refused: overwritten, boundary rows, waiting steps, the next."""
         return [
             row * self.num_envs + number
             for number, lane in enumerate(self.lanes)

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def raw_priorities() -> SearchStrategy[float]:
-    """Raw priorities over twelve decades, and zero."""
+    """Draw raw priorities over twelve decades, and zero."""
     return st.sampled_from([0.0, 1e-6, 0.05, 0.3, 1.0, 1.0, 2.5, 40.0, 1e6])
 
 
 def scripts(prioritized: bool, moves: Sequence[int] = (JUMP,)) -> SearchStrategy[Script]:
-    """Mostly uneventful streams with ends and cuts in them; priorities only where the sampler knows them.
+    """Draw mostly uneventful streams with ends and cuts in them; priorities only if the sampler knows them.
 
     >>> import hypothesis
     >>> from relive import ReplayBuffer
@@ -46,7 +46,7 @@ def scripts(prioritized: bool, moves: Sequence[int] = (JUMP,)) -> SearchStrategy
 
 
 def lane_subsets(num_envs: int) -> SearchStrategy[list[int]]:
-    """Some of the lanes, in any order."""
+    """Draw some of the lanes, in any order."""
     return st.permutations(range(num_envs)).flatmap(
         lambda order: st.integers(1, num_envs).map(lambda count: list(order[:count]))
     )

@@ -55,7 +55,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Stack:
-    """How one field is stacked: `k` frames, oldest first, along `axis`.
+    """A stack of one field: `k` frames, oldest first, along `axis`.
 
     >>> Stack(2).history(np.array([0.0, 3.0])), Stack(2).history(np.array([2.0, 3.0]))
     (0, 1)
@@ -66,11 +66,11 @@ class Stack:
     axis: int = 0
 
     def frames(self, value: Array) -> list[bytes]:
-        """The frames of a stack, oldest first."""
+        """Return the frames of a stack, oldest first."""
         return [np.ascontiguousarray(np.take(value, i, axis=self.axis)).tobytes() for i in range(self.k)]
 
     def history(self, value: Array) -> int:
-        """The fewest older frames that must be kept for padding to give the rest."""
+        """Count the fewest older frames that must be kept for padding to give the rest."""
         frames = self.frames(value)
         for kept in range(self.k - 1):
             known = frames[self.k - 1 - kept :]
@@ -81,7 +81,7 @@ class Stack:
 
 
 def stacks_of(fields: Nested) -> Nested:
-    """The stacks of an observation's (nested) fields; None for a field without one.
+    """Return the stacks of an observation's (nested) fields; None for a field without one.
 
     >>> from relive import Field
     >>> stacks_of({"image": Field((8, 8), stack=4), "speed": Field()})
@@ -91,7 +91,7 @@ def stacks_of(fields: Nested) -> Nested:
 
 
 def most_frames(stacks: Nested) -> int:
-    """Frames of the largest stack; 1 where nothing is stacked.
+    """Return the frames of the largest stack; 1 if nothing is stacked.
 
     >>> most_frames({"image": Stack(4), "speed": None})
     4
@@ -111,16 +111,16 @@ class Lane:
         self.first = 0  # older rows have been given up, since the lane had more steps than it keeps
 
     def history(self, obs: Nested) -> int:
-        """Rows of older frames that an observation needs at the start of a stream: as many as its neediest field."""
+        """Count the rows of older frames that an observation needs at a stream's start: its neediest field's."""
         return max(0 if s is None else int(s.history(value)) for s, value in self.pairs(obs))
 
     def follows(self, before: Nested, after: Nested) -> bool:
-        """Whether the older frames of `after` are the newer frames of `before`, in every stacked field."""
+        """Return True if the older frames of `after` are the newer frames of `before`, in every stacked field."""
         pairs = zip(self.pairs(before), self.pairs(after), strict=True)
         return all(s is None or s.frames(one)[1:] == s.frames(other)[:-1] for (s, one), (_, other) in pairs)
 
     def pairs(self, obs: Nested) -> list[tuple[Any, Array]]:
-        """The stack of each field of an observation, and the field."""
+        """List the fields of an observation, each with its stack."""
         stacks = dict(paths(self.stacks)) if isinstance(self.stacks, dict) else {}
         return [(stacks.get(path) if path else self.stacks, np.asarray(value)) for path, value in paths(obs)]
 
@@ -152,7 +152,7 @@ class Lane:
         return step.row
 
     def breaks(self, episode: Episode, obs: Nested) -> bool:
-        """Whether an observation cannot be the one after the episode's newest step."""
+        """Return True if an observation cannot be the one after the episode's newest step."""
         if episode.final is not None:
             return not same_bytes(episode.final, obs)
         return not self.follows(episode.steps[-1].obs, obs)
@@ -164,7 +164,7 @@ class Lane:
             self.close(episode, cut=True)
 
     def open_episode(self) -> Episode | None:
-        """The episode that goes on, if there is one."""
+        """Return the episode that has not ended, if there is one."""
         return self.episodes[-1] if self.episodes and not self.episodes[-1].closed else None
 
     def close(self, episode: Episode, cut: bool) -> None:

@@ -53,7 +53,7 @@ STAY, JUMP = range(2)
 
 
 def encode(fields: Any, name: str, lane: int, serial: int) -> Nested:
-    """A value for every field that no other (lane, serial) shares, within what the dtype can tell apart."""
+    """Make a value for every field that no other (lane, serial) shares, within the resolution of the dtype."""
     return located(lambda field, at: _encoded(field, at, lane, serial), fields, name)
 
 
@@ -79,7 +79,7 @@ def _encoded(field: F, name: str, lane: int, serial: int) -> Array:
 
 
 def start(field: F, frame: Array) -> Array:
-    """What an episode begins with: one frame behind padding."""
+    """Make the first observation of an episode: one frame after padding."""
     if field.stack is None:
         return frame
     older = frame if field.pad == "first" else np.zeros_like(frame)
@@ -87,7 +87,7 @@ def start(field: F, frame: Array) -> Array:
 
 
 def shift(field: F, before: Array, frame: Array) -> Array:
-    """The stack after `before` when `frame` has come."""
+    """Return the stack after `before` when `frame` has come."""
     if field.stack is None:
         return frame
     frames = [np.take(before, i, axis=field.stack_axis) for i in range(1, field.stack)]
@@ -96,7 +96,7 @@ def shift(field: F, before: Array, frame: Array) -> Array:
 
 @dataclass(frozen=True)
 class Script:
-    """What happens at each step of a call; short lists repeat.
+    """The events at each step of a call; short lists repeat.
 
     Args:
         flags: How steps end their episode: `GO` (not at all), `TERMINATED`, `TRUNCATED`, `BOTH`.
@@ -149,7 +149,7 @@ class SyntheticEnvs:
             self.current[lane] = self.begin(lane)
 
     def step(self, lane: int, give_next: bool, flag: int, move: int, priority: float | None) -> dict[str, Any]:
-        """One step of one lane: the arguments of `add`."""
+        """Make one step of one lane: the arguments of `add`."""
         obs, serial = self.current[lane], self.tick()
         after = self.after(lane, obs, move)
         self.current[lane] = self.moved(lane, after, move) if flag == GO else self.restarted(lane, move)
@@ -165,36 +165,36 @@ class SyntheticEnvs:
         }
 
     def begin(self, lane: int) -> Nested:
-        """The first observation of an episode."""
+        """Make the first observation of an episode."""
         return self.over_fields(start, self.frame(lane))
 
     def following(self, lane: int, obs: Nested) -> Nested:
-        """The observation that follows `obs`."""
+        """Make the observation that follows `obs`."""
         return self.over_fields(shift, obs, self.frame(lane))
 
     def after(self, lane: int, obs: Nested, move: int) -> Nested:
-        """What `next_obs` is."""
+        """Return `next_obs`."""
         return self.following(lane, obs)
 
     def moved(self, lane: int, after: Nested, move: int) -> Nested:
-        """What the next observation is, when `after` would follow."""
+        """Return the next observation, when `after` would follow."""
         return after if move == STAY else self.begin(lane)
 
     def restarted(self, lane: int, move: int) -> Nested:
-        """What the next observation is behind an episode's end."""
+        """Return the next observation after an episode's end."""
         return self.begin(lane)
 
     def tick(self) -> int:
-        """A serial number that was never used."""
+        """Return a serial number that was never used."""
         self.clock += 1
         return self.clock
 
     def frame(self, lane: int) -> Nested:
-        """One frame of every observation field."""
+        """Make one frame of every observation field."""
         return encode(self.fields["obs"], "obs", lane, self.tick())
 
     def reward(self, lane: int, serial: int) -> Array:
-        """One number, or several that differ."""
+        """Return one number, or several that differ."""
         field: Any = self.fields["reward"]
         first = ((serial * 37 + lane * 5) % 33 - 16) / 8
         value: Array = np.asarray(first + np.arange(math.prod(field.shape)))

@@ -68,7 +68,7 @@ class PrioritizedVectorReplayBuffer(VectorReplayBuffer):
         self._update_weight(index, new_weight)
 
     def get_weight(self, index: Any) -> Array:
-        """The importance-sampling weights of these slots."""
+        """Return the importance-sampling weights of these slots."""
         return self._get_weight(index)
 
     def set_beta(self, beta: float) -> None:

@@ -39,7 +39,7 @@ def write(
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array], dict[str, Array]]:
-    """The choices, packed arrays and state that `write` was given."""
+    """Read the choices, packed arrays and state that `write` was given."""
     name = check.path(path, "load_hdf5(path)")
     try:
         with h5py.File(name, "r") as file:
@@ -60,7 +60,7 @@ def _arrays(group: Any) -> dict[str, Array]:
 
 
 def numbers(meta: Any, at: str = _META) -> dict[str, Array]:
-    """The arrays of a batch that hold numbers, by path."""
+    """Collect the arrays of a batch that hold numbers, by path."""
     found: dict[str, Array] = {}
     for name, value in meta.items():
         if isinstance(value, Batch):
@@ -71,7 +71,7 @@ def numbers(meta: Any, at: str = _META) -> dict[str, Array]:
 
 
 def of_children(children: Any) -> dict[str, Array]:
-    """Where Tianshou's child buffers stand."""
+    """Collect the positions of Tianshou's child buffers."""
     return {name: np.array([getattr(child, name) for child in children]) for name in _OF_CHILDREN}
 
 

@@ -36,7 +36,7 @@ class Indices(np.ndarray[Any, Any]):
 
 
 def plain(value: Any) -> Any:
-    """A batch, tensor or array as nested dicts of arrays."""
+    """Convert a batch, tensor or array to nested dicts of arrays."""
     if type(value) is np.ndarray:
         return value
     if isinstance(value, Mapping | Batch) or hasattr(value, "keys"):
@@ -45,12 +45,12 @@ def plain(value: Any) -> Any:
 
 
 def to_batch(tree: Any) -> Any:
-    """Nested dicts of arrays as a batch; an array as it is."""
+    """Convert nested dicts of arrays to a batch; return an array unchanged."""
     return Batch({name: to_batch(child) for name, child in tree.items()}) if isinstance(tree, dict) else tree
 
 
 def by_slot(tree: Any, slots: Int64, size: int) -> Any:
-    """Arrays of `size` slots, with the entries of `tree` at `slots` and 0 elsewhere."""
+    """Spread the entries of `tree` over arrays of `size` slots: at `slots`, with 0 elsewhere."""
 
     def scattered(rows: Array) -> Array:
         found = np.zeros((size, *rows.shape[1:]), rows.dtype)
@@ -61,7 +61,7 @@ def by_slot(tree: Any, slots: Int64, size: int) -> Any:
 
 
 def frames(buffer: ReplayBuffer, ids: Int64, read: Drawn, stack: int) -> tuple[Any, Any]:
-    """Observations and next observations of steps that were read, stacked along axis 1 as an episode has them."""
+    """Stack observations and next observations of steps that were read along axis 1, as their episodes have them."""
     obs, after = plain(read.obs), plain(read.next_obs)
     if stack == 1 or not len(ids):
         return obs, after
@@ -76,7 +76,7 @@ def frames(buffer: ReplayBuffer, ids: Int64, read: Drawn, stack: int) -> tuple[A
 
 
 def schema_of(obs: Any, act: Any, reward: Any) -> Schema:
-    """The schema of these steps, which have a leading axis."""
+    """Derive the schema of these steps, which have a leading axis."""
     first = {"obs": mapped(_first, obs), "action": mapped(_first, act), "reward": _first(np.asarray(reward))}
     return Schema(**located(_field, first, "$"), slot=Field((), "int64"))
 
@@ -92,5 +92,5 @@ def _field(array: Array, at: str) -> Field:
 
 
 def refusal(name: str, remedy: str) -> ArgumentError:
-    """What calls raise that would break up the streams."""
+    """Make the error of calls that would break up the streams."""
     return ArgumentError(message("steps that come in by `add` and stay", f"`{name}`", "VectorReplayBuffer", remedy))

@@ -174,7 +174,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         self._cuts[last_slots[known]] = stopped & ~self._meta.done[last_slots[known]]
 
     def _ids(self, slots: Int64) -> Int64:
-        """The steps in these slots."""
+        """Return the steps in these slots."""
         ids = self._stored[slots]
         if (ids < 0).any():
             got = f"slot `{slots[ids < 0][0]}`, which is empty"
@@ -207,7 +207,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         return Batch(found)
 
     def _weights(self, ids: Int64) -> Float64:
-        """Importance-sampling weights of these steps, divided by the largest of them or of the buffer."""
+        """Compute importance-sampling weights of these steps, divided by the largest of them or of the buffer."""
         buffer, sampler = self.relive, self._sampler
         if buffer is None or not len(ids):
             return np.ones(len(ids))
@@ -223,7 +223,7 @@ class VectorReplayBuffer(ReplayBufferManager):
 
     @one_at_a_time
     def get(self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None) -> Any:
-        """One key at these slots, as Tianshou's `get`."""
+        """Return one key at these slots, as Tianshou's `get`."""
         if key not in IN_RELIVE:
             return super().get(index, key, default_value, stack_num)
         ids = self._ids(np.atleast_1d(self._indices[index]))
@@ -258,11 +258,11 @@ class VectorReplayBuffer(ReplayBufferManager):
         return to_batch(mapped(lambda array: ReadOnly.of(array, f"VectorReplayBuffer.{_SHOWN[name]}"), whole))
 
     def next(self, index: Any) -> Any:
-        """The slots of the next steps; those of last steps of episodes, and of newest steps, stay."""
+        """Return the slots of the next steps; those of last steps of episodes, and of newest steps, stay."""
         return self._walked(index, 1)
 
     def prev(self, index: Any) -> Any:
-        """The slots of the steps before; those of first steps stay."""
+        """Return the slots of the steps before; those of first steps stay."""
         return self._walked(index, -1)
 
     @one_at_a_time
@@ -279,7 +279,7 @@ class VectorReplayBuffer(ReplayBufferManager):
 
     @one_at_a_time
     def unfinished_index(self) -> Int64:
-        """The slots of the last steps of episodes that have not ended: newest ones, and those before a reset."""
+        """Return the slots of the last steps of episodes that have not ended: newest ones, and those before a reset."""
         newest = super().unfinished_index()
         cut = np.flatnonzero(self._cuts & self._held()) if self._cuts.any() else newest[:0]
         return np.concatenate([newest, np.setdiff1d(cut, newest)])
@@ -349,7 +349,7 @@ class VectorReplayBuffer(ReplayBufferManager):
 
     @one_at_a_time
     def hasnull(self) -> bool:
-        """Whether a step has a NaN or None. Steps that had none the last time are not looked at again."""
+        """Return True if a step has a NaN or None. Steps that had none the last time are not checked again."""
         slots = np.unique(np.concatenate(self._unchecked)) if self._unchecked else np.empty(0, np.int64)
         found = bool(len(slots)) and bool(self[slots[self._held()[slots]]].hasnull())
         self._unchecked = [slots] if found else []
@@ -364,16 +364,16 @@ class VectorReplayBuffer(ReplayBufferManager):
         self._unchecked = [self.sample_indices(0)]
 
     def set_batch(self, batch: Any) -> NoReturn:
-        """Refused: steps come in by `add`, one after the other."""
+        """Refuse: steps come in by `add`, one after the other."""
         raise refusal("set_batch", "call `add` for each step")
 
     def dropnull(self) -> NoReturn:
-        """Refused: what is left would no longer follow each other."""
+        """Refuse: the remaining steps would no longer follow each other."""
         raise refusal("dropnull", "keep NaNs out in the environment, or in the collector's hooks")
 
     @classmethod
     def from_data(cls, *data: Any, **named: Any) -> NoReturn:
-        """Refused: arrays do not say where streams end."""
+        """Refuse: arrays do not say where streams end."""
         raise refusal("from_data", "call `add` for each step")
 
     @one_at_a_time
@@ -394,12 +394,12 @@ class VectorReplayBuffer(ReplayBufferManager):
         _hdf5.write(path, choices, packed(self.relive), {**state, **_hdf5.numbers(self._meta)}, compression)
 
     def _choices(self) -> dict[str, Any]:
-        """The arguments that a subclass has besides."""
+        """Return the further arguments of a subclass."""
         return {}
 
     @classmethod
     def load_hdf5(cls: type[Self], path: str | os.PathLike[str], device: Any = None, **choices: Any) -> Self:
-        """The buffer of a file that `save_hdf5` wrote; it goes on as the saved one would have, to the draw.
+        """Load the buffer of a file that `save_hdf5` wrote; it continues as the saved one would have, draw for draw.
 
         Args:
             path: The file.

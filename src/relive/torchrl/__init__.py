@@ -107,7 +107,7 @@ class TensorDictReplayBuffer:
 
     @property
     def sampler(self) -> Any:
-        """What was given as `sampler`."""
+        """The sampler that was given."""
         return self._sampler
 
     def __len__(self) -> int:
@@ -180,7 +180,7 @@ class TensorDictReplayBuffer:
         return ReplayBuffer(schema, self._rounded(lanes), num_envs=lanes, **choices)
 
     def _rounded(self, lanes: int) -> int:
-        """The capacity as a multiple of the lanes."""
+        """Round the capacity up to a multiple of the lanes."""
         return -(-self._capacity // lanes) * lanes
 
     @one_at_a_time
@@ -215,7 +215,7 @@ class TensorDictReplayBuffer:
 
     @one_at_a_time
     def __getitem__(self, index: Any) -> Any:
-        """Items by index, without drawing: a tensor of indices, or `[:]` for all, one environment after the other.
+        """Return items by index, without a draw: a tensor of indices, or `[:]` for all, environment by environment.
 
         They are copies: what is written into them is not stored.
         """
@@ -296,7 +296,7 @@ class TensorDictReplayBuffer:
 
     @one_at_a_time
     def state_dict(self) -> dict[str, Any]:
-        """Everything as tensors, for `torch.save`; `torch.load(weights_only=True)` reads it."""
+        """Return everything as tensors, for `torch.save`; `torch.load(weights_only=True)` reads it."""
         if self.relive is None or self._layout is None:
             return {}
         arrays = {name: torch.from_numpy(array) for name, array in packed(self.relive).items()}

@@ -24,7 +24,7 @@ _MADE = ("index", "priority_weight", "steps_to_next_obs")
 
 
 class Layout(Frozen):
-    """Where the keys of a TensorDict are in a schema.
+    """The positions of a TensorDict's keys in a schema.
 
     Attributes:
         observed: Keys that are at the root and in `"next"`.
@@ -42,7 +42,7 @@ class Layout(Frozen):
 
     @classmethod
     def of(cls, data: Any, priority_key: str, n_step: int) -> Layout:
-        """The layout of TensorDicts like this one, `[environments, T]`."""
+        """Derive the layout of TensorDicts like this one, `[environments, T]`."""
         keys = [key if isinstance(key, tuple) else (key,) for key in data.keys(True, True)]
         keys = [key for key in keys if not any(part.startswith("_") for part in key)]
         after = [key[1:] for key in keys if key[0] == "next"]
@@ -64,18 +64,18 @@ class Layout(Frozen):
 
     @classmethod
     def made(cls, plain: Mapping[str, Any]) -> Layout:
-        """The layout that `plain` was called on."""
+        """Build the layout that `plain` was called on."""
         observed, extras, after = ([tuple(map(str, key)) for key in plain[name]] for name in _GROUPS)
         return cls(
             observed, extras, after, [str(flag) for flag in plain["flags"]], [int(axis) for axis in plain["reward"]]
         )
 
     def plain(self) -> dict[str, Any]:
-        """It as lists."""
+        """Return the layout as lists."""
         return {name: getattr(self, name) for name in (*_GROUPS, "flags", "reward")}
 
     def _groups(self) -> list[tuple[str, list[Key], Key]]:
-        """Names of groups of fields, their keys, and what stands before these in a TensorDict."""
+        """List the names of groups of fields, their keys, and the keys above these in a TensorDict."""
         return [("root", self.extras, ()), ("after", self.after, ("next",))]
 
     def schema(self, data: Any, writable: bool) -> Schema:
@@ -92,7 +92,7 @@ class Layout(Frozen):
         return Schema(obs=obs or nothing, action=nothing, reward=reward, **extras)
 
     def step(self, data: Any) -> dict[str, Any]:
-        """The arguments of `ReplayBuffer.extend`."""
+        """Return the arguments of `ReplayBuffer.extend`."""
 
         def column(key: Key) -> Array:
             value = data.get(key, None)
@@ -124,7 +124,7 @@ class Layout(Frozen):
         return step
 
     def named(self, batch: Batch) -> dict[str, Any]:
-        """A batch as nested dicts of tensors."""
+        """Return a batch as nested dicts of tensors."""
         after = _tensors(batch.next_obs if self.observed else {}, batch.after if self.after else {})
         found = _tensors(batch.obs if self.observed else {}, batch.root if self.extras else {})
         column = (len(batch.ids), 1)
@@ -147,11 +147,11 @@ def array_of(value: Any, key: Key = ()) -> Array:
 
 
 def largest(td_error: Any, batch_dims: int) -> Array:
-    """The largest |TD error| of each item."""
+    """Return the largest |TD error| of each item."""
     errors = np.abs(array_of(td_error))
     return np.asarray(errors.reshape(*errors.shape[:batch_dims], -1).max(axis=-1))
 
 
 def _tensors(*nests: Any) -> dict[str, Any]:
-    """The arrays of all `nests` together, as tensors."""
+    """Merge the arrays of all `nests`, as tensors."""
     return nested((path, to_torch(array)) for nest in nests for path, array in paths(nest))

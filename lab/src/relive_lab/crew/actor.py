@@ -18,7 +18,7 @@ from relive_lab.environments import makers, vectorize
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What an actor is made from: the same things as the learner's agent.
+    """The parts to make an actor from: the same as for the learner's agent.
 
     Attributes:
         kind: Makes the agent from settings and environments.
@@ -33,7 +33,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """What an actor did in a call.
+    """The outcome of an actor's call.
 
     Attributes:
         steps: Steps, over its environments.

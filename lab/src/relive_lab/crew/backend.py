@@ -56,7 +56,7 @@ class Backend(Protocol):
         """Return what has come; wait for something for some seconds."""
 
     def flush(self) -> None:
-        """Have every actor add all of its steps; for a moment in which no call is open."""
+        """Let every actor add all of its steps; for a moment in which no call is open."""
 
     def silence(self) -> str:
         """Return what may be the reason where no actor answers."""

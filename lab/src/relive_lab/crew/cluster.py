@@ -38,7 +38,7 @@ class RemoteActor:
         return self._actor.act(step, rounds)
 
     def flush(self) -> int:
-        """Have all steps in the shards; return how many are not."""
+        """Send all steps to the shards; return the number still missing there."""
         self._actor.flush()
         missing: int = self._writer.flush(timeout=FLUSH)
         return missing
@@ -70,7 +70,7 @@ class Cluster:
         self._version = 0
 
     def start(self, number: int, job: Job, writer: Any) -> None:
-        """As in `Backend`."""
+        """Start an actor, as `Backend` says."""
         if (before := self.handles.get(number)) is not None:
             with contextlib.suppress(Exception):  # it may be cut off, and not dead
                 ray.kill(before)
@@ -78,16 +78,16 @@ class Cluster:
         self.handles[number], self._calls[number] = kind.remote(job, writer), []
 
     def publish(self, weights: Sequence[Tensor]) -> None:
-        """As in `Backend`. Only the newest are held here; older ones go with the last call that has them."""
+        """Publish weights, as `Backend` says. Only the newest are held here; older ones go with their last call."""
         self._weights, self._version = ray.put(flattened(weights)), self._version + 1
 
     def ask(self, number: int, step: int, rounds: int) -> None:
-        """As in `Backend`."""
+        """Ask an actor for steps, as `Backend` says."""
         call = self.handles[number].act.remote(self._weights, self._version, step, rounds)
         self._calls[number].append(call)
 
     def hear(self, seconds: float) -> list[Done | Died | Failed]:
-        """As in `Backend`."""
+        """Hear of actors, as `Backend` says."""
         open_calls = [call for calls in self._calls.values() for call in calls]
         if not open_calls:
             time.sleep(seconds)  # the actors wait for the learner
@@ -117,12 +117,12 @@ class Cluster:
             return Died(number, lines[0])
 
     def flush(self) -> None:
-        """As in `Backend`."""
+        """Flush all actors, as `Backend` says."""
         flushes = [handle.flush.remote() for handle in self.handles.values()]
         ray.wait(flushes, num_returns=len(flushes), timeout=2 * FLUSH)
 
     def silence(self) -> str:
-        """As in `Backend`."""
+        """Explain a silence, as `Backend` says."""
         free, there = ray.available_resources().get("CPU", 0), ray.cluster_resources().get("CPU", 0)
         return (
             f"{free:g} of the cluster's {there:g} CPUs are free; each actor needs one, and some seconds to start; "
@@ -130,7 +130,7 @@ class Cluster:
         )
 
     def end(self, grace: float) -> None:
-        """As in `Backend`."""
+        """End all actors, as `Backend` says."""
         ends = [handle.close.remote() for handle in self.handles.values()]
         if ends and grace:
             with contextlib.suppress(Exception):
@@ -142,6 +142,6 @@ class Cluster:
         self._calls.clear()
 
     def close(self) -> None:
-        """As in `Backend`: leave a cluster that was joined."""
+        """Leave a cluster that was joined."""
         if self._joined:
             ray.shutdown()

@@ -125,7 +125,7 @@ class Crew:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Have no actor act, with all of their steps in the buffer."""
+        """Pause all actors, with all of their steps in the buffer."""
         while any(calls.asked for calls in self._calls):
             self._take(NAP)
         self._backend.flush()

@@ -82,7 +82,7 @@ class Outbox:
                 self._send(min(self._chunk, len(self._steps)), ended)
 
     def _begun(self, step: dict[str, Any]) -> relive.ReplayBuffer:
-        """The buffer; at first and after a gap a new one, where stand-ins have items start as in the learner's."""
+        """Return the buffer; first, and after a gap, a new one, whose stand-ins let items start as in the learner's."""
         gaps = self.writer.gaps
         if self._buffer is not None and gaps == self._gaps:
             return self._buffer
@@ -115,7 +115,7 @@ class Outbox:
 
 
 def waiting(item: Any) -> tuple[int, int]:
-    """How many steps of a lane an `Outbox` judges at once, and how many wait with it at most."""
+    """Return the steps of a lane that an `Outbox` judges at once, and the most that wait with it."""
     starts, span = getattr(item, "starts", 1), getattr(item, "steps", 1) + item.n_step - 1
     chunk = -(-CHUNK // starts) * starts
     return chunk, chunk + span - 1

@@ -38,7 +38,7 @@ class Processes:
         self._reported: list[Died | Failed] = []  # found where nothing was asked for
 
     def start(self, number: int, job: Job, writer: Any) -> None:
-        """As in `Backend`."""
+        """Start an actor, as `Backend` says."""
         self._bury(number)
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
@@ -55,18 +55,18 @@ class Processes:
             theirs.close()  # so that the end of the process closes the pipe
 
     def publish(self, weights: Sequence[Tensor]) -> None:
-        """As in `Backend`; an actor takes the newest when it begins a call."""
+        """Publish weights, as `Backend` says; an actor takes the newest when it begins a call."""
         if self.weights is None:
             self.weights = SharedWeights.of(weights)
         else:
             self.weights.publish(weights)
 
     def ask(self, number: int, step: int, rounds: int) -> None:
-        """As in `Backend`."""
+        """Ask an actor for steps, as `Backend` says."""
         self._send(number, (step, rounds))
 
     def hear(self, seconds: float) -> list[Done | Died | Failed]:
-        """As in `Backend`."""
+        """Hear of actors, as `Backend` says."""
         heard: list[Done | Died | Failed] = [*self._reported]
         self._reported.clear()
         ready = wait(list(self._pipes.values()), 0.0 if heard else seconds)
@@ -87,7 +87,7 @@ class Processes:
             yield self._gone(number)
 
     def flush(self) -> None:
-        """As in `Backend`."""
+        """Flush all actors, as `Backend` says."""
         for number in self._pipes:
             self._send(number, FLUSH)
         for number, pipe in list(self._pipes.items()):
@@ -100,11 +100,11 @@ class Processes:
                     self._reported.append(Failed(number, *said))
 
     def silence(self) -> str:
-        """As in `Backend`."""
+        """Explain a silence, as `Backend` says."""
         return "the environments may take that long, or wait for something"
 
     def end(self, grace: float) -> None:
-        """As in `Backend`: actors end when their pipes are closed."""
+        """End all actors, as `Backend` says: they end when their pipes are closed."""
         for pipe in self._pipes.values():
             pipe.close()
         deadline = time.monotonic() + grace
@@ -116,7 +116,7 @@ class Processes:
         self._reported.clear()
 
     def close(self) -> None:
-        """As in `Backend`: nothing was taken."""
+        """Do nothing: nothing was taken."""
 
     def _send(self, number: int, call: tuple[int, int] | None) -> None:
         with contextlib.suppress(OSError):  # its end shows where replies are read

@@ -82,7 +82,7 @@ class SharedWeights:
         return seen
 
     def _take(self, version: int) -> bool:
-        """Whether `version` could be copied whole."""
+        """Copy `version`; return True if it was copied whole."""
         slot = version % 2
         np.copyto(self._copy, self._slots[slot])
         its_version, checksum = self._header[1 + 2 * slot], self._header[2 + 2 * slot]
@@ -90,7 +90,7 @@ class SharedWeights:
 
 
 def flattened(tensors: Sequence[Tensor]) -> Floats:
-    """All numbers of the tensors, one after the other, in memory of their own."""
+    """Copy all numbers of the tensors, one after the other, into new memory."""
     flat: Floats = torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).cpu().numpy()
     return flat
 

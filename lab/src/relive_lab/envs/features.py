@@ -67,14 +67,13 @@ class Observed:
     label: str = ""
 
     def cut(self, first: int, last: int, label: str) -> Observed:
-        """Bars `first` to `last`, both included, as views."""
+        """Return bars `first` to `last`, both included, as views."""
         part = slice(first, last + 1)
         names = ("observations", "z", "spread", "move", "regime")
         return Observed(**{name: getattr(self, name)[part] for name in names}, label=label)
 
 
 def _windows(x: Floats, window: int) -> Floats:
-    """View `x` `[N]` as its overlapping windows, `[N - window + 1, window]`."""
     return np.lib.stride_tricks.sliding_window_view(x, window)
 
 
@@ -84,7 +83,7 @@ def _lead(values: Floats, size: int) -> Floats:
 
 
 def rolling_mean(x: Floats, window: int) -> Floats:
-    """Mean of the last `window` values at every bar.
+    """Return the mean of the last `window` values at every bar.
 
     >>> rolling_mean(np.array([1.0, 3.0, 5.0]), 2).tolist()
     [nan, 2.0, 4.0]
@@ -93,7 +92,7 @@ def rolling_mean(x: Floats, window: int) -> Floats:
 
 
 def rolling_zscore(x: Floats, window: int) -> Floats:
-    """Distance of every bar from the mean of the last `window` bars, in their standard deviations; 0 if they are 0.
+    """Return each bar's distance from the mean of the last `window` bars, in their standard deviations, or 0.
 
     >>> rolling_zscore(np.array([1.0, 3.0, 5.0]), 2).tolist()
     [nan, 1.0, 1.0]
@@ -105,7 +104,7 @@ def rolling_zscore(x: Floats, window: int) -> Floats:
 
 
 def rolling_rms(x: Floats, window: int) -> Floats:
-    """Root mean square of the last `window` values at every bar.
+    """Return the root mean square of the last `window` values at every bar.
 
     >>> rolling_rms(np.array([0.0, 3.0, 4.0, 3.0]), 2).round(3).tolist()
     [nan, 2.121, 3.536, 3.536]
@@ -114,7 +113,7 @@ def rolling_rms(x: Floats, window: int) -> Floats:
 
 
 def rolling_correlation(a: Floats, b: Floats, window: int) -> Floats:
-    """Pearson correlation of the last `window` pairs at every bar; 0 where either series is constant.
+    """Return the Pearson correlation of the last `window` pairs at every bar; 0 if either series is constant.
 
     >>> rolling_correlation(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.0, 0.0]), 3).round(6).tolist()
     [nan, nan, -1.0]

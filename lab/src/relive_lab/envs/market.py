@@ -21,7 +21,7 @@ Number = TypeVar("Number", float, Floats)
 
 @dataclass(frozen=True, kw_only=True)
 class Market(abc.ABC):
-    """What trading costs and how an episode is observed; a subclass says where its prices come from.
+    """The costs of trading and the observation of an episode; a subclass gives the prices.
 
     Volatilities and profits are in units of the quiet per-bar volatility of the spread, costs per unit traded.
 
@@ -54,7 +54,7 @@ class Market(abc.ABC):
 
 
 def trading_profit(market: Market, position: Number, previous: Number, move: Number) -> tuple[Number, Number]:
-    """Profit of holding `position` over one bar's move, and the part of it that was paid for trading.
+    """Return the profit of holding `position` over one bar's move, and the part of it that was paid for trading.
 
     `position * move - paid - holding_penalty * position^2`, and `paid = cost * |position - previous|`.
 

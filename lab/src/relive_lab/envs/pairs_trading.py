@@ -185,7 +185,7 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
         return obs, self.market.reward_scale * profit, False, bar == self.market.horizon, self._info()
 
     def _info(self) -> dict[str, Any]:
-        """The numbers of the current bar, unscaled and unclipped."""
+        """Return the numbers of the current bar, unscaled and unclipped."""
         z, spread, regime = self._facts[self._bar]
         held = {"position": self._positions[-1], "profit": self._profits[-1], "cost": self._cost}
         return {**held, "z": z, "spread": spread, "regime": regime}

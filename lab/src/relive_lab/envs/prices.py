@@ -40,7 +40,7 @@ def load_prices() -> tuple[Dates, dict[str, Floats]]:
 
 
 def hedge(prices_a: Floats, prices_b: Floats, window: int, beta_range: tuple[float, float]) -> tuple[Floats, Floats]:
-    """Hedge ratio and spread volatility of days `window + 1` to `N - 1`, each from the `window` log returns before it.
+    """Estimate hedge ratio and spread volatility of days `window + 1` to `N - 1` from `window` log returns before each.
 
     `beta` is the slope of the no-intercept regression of returns of A on returns of B, clipped to `beta_range`; the
     volatility is the root mean square of `r_A - beta * r_B` over the same days.

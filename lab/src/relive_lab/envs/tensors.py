@@ -17,7 +17,7 @@ from relive_lab import checks
 
 
 class Step(NamedTuple):
-    """What a step leads to, with one row for each lane.
+    """The outcome of a step, with one row for each lane.
 
     Attributes:
         next_obs: Observations after it, of the next episode where one ended, float32 `[L, O]`.

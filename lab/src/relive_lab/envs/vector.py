@@ -117,7 +117,7 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
         return values[:, 0].copy()
 
     def _observe(self) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """Observations and infos of the current bar, in arrays of their own."""
+        """Return observations and infos of the current bar, in arrays of their own."""
         bar = self._bar
         obs = self._observations[bar].copy()
         obs[:, 5] = self._position

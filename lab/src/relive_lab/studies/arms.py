@@ -29,7 +29,7 @@ ARMS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arms:
-    """What is compared, and the loss that all arms share."""
+    """The arms to compare, and their common loss."""
 
     arms: tuple[str, ...] = ("uniform", "td")
     """Two or more of uniform, td (called prioritized in reports), precision, 3-step; compared with uniform, or else

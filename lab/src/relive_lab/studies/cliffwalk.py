@@ -31,7 +31,7 @@ SHOWN = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options(Runs):
-    """What is run."""
+    """The choice of runs."""
 
     n: tuple[int, ...] = ()
     """Lengths of the chain, 2 to 20; 2 4 6 8 10 12 14 unless given. The memory has 2**(n+1) - 2 transitions."""

@@ -79,7 +79,7 @@ FLOOR_AT, FLOOR, FLOOR_SEEDS = 14, 0.9, 5
 
 
 def ratio(found: Found, learner: str, n: int, arm: str) -> tuple[Estimate, int] | None:
-    """Median updates of `uniform` over those of `arm`, on the seeds that both have, and how many these are."""
+    """Estimate the ratio of median updates of `uniform` and `arm` on their common seeds, and count these."""
     base, runs = (found.get(Cell(learner, n, name), {}) for name in ("uniform", arm))
     seeds = [seed for seed in base if seed in runs]
     pairs = np.array([[base[seed], runs[seed]] for seed in seeds]).reshape(-1, 2)
@@ -154,7 +154,7 @@ class Findings:
 
     @property
     def bars(self) -> list[Bar]:
-        """What should hold at the lengths that were run."""
+        """The bars that should hold at the lengths that were run."""
         return bars(self.found)
 
     def shown(self) -> list[RenderableType]:
@@ -192,7 +192,7 @@ class Findings:
         return f"Median updates until the values are right, {seeds} seeds: {TITLES[learner]}"
 
     def _medians(self, learner: str) -> Table:
-        """A row for each arm, a column for each length."""
+        """Make a row for each arm, a column for each length."""
         lengths = self._lengths(learner)
         table = _table("n", *map(str, lengths))
         table.add_row("memory", *(f"{Cell(learner, n, '').memory:,}" for n in lengths), end_section=True)
@@ -255,7 +255,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _gain(gain: Estimate) -> str:
-    """Three figures."""
+    """Format with three figures."""
     digits = sum(gain.value < limit for limit in (10, 100))
     return f"{gain:.{digits}f}"
 

@@ -38,7 +38,7 @@ class Bar:
 
 
 class Findings(Protocol):
-    """What a study found."""
+    """The findings of a study."""
 
     @property
     def bars(self) -> list[Bar]:
@@ -99,7 +99,7 @@ def write_files(
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses as dicts; infinities, which JSON does not have, as null."""
+    """Convert dataclasses to dicts, and infinities, which JSON does not have, to null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value)
     if isinstance(value, dict):

@@ -80,7 +80,7 @@ def final_observations(
     learner: tyro.conf.OmitArgPrefixes[Learner] = DEFAULT_LEARNER,
     out: Path = Path("runs/final-observations"),
 ) -> int:
-    """True final observations against reset observations at time limits: TD3 on a `DeviceBuffer`.
+    """Compare true final observations with reset observations at time limits: TD3 on a `DeviceBuffer`.
 
     Simulators on a GPU reset by themselves, and many learners take the next episode's first observation for the final
     one. A third arm bootstraps from nothing there, as if the time limit were an end.

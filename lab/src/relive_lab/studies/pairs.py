@@ -102,7 +102,7 @@ def pairs(
     learner: tyro.conf.OmitArgPrefixes[PairsLearner] = DEFAULT_LEARNER,
     out: Path = Path("runs/pairs"),
 ) -> int:
-    """Uniform against prioritized replay on a simulated pair of stocks.
+    """Compare uniform with prioritized replay on a simulated pair of stocks.
 
     Example: relive-lab compare pairs --quick --out runs/pairs
 
@@ -162,7 +162,7 @@ def pendulum(
     steps: int = 5_000,
     out: Path = Path("runs/pendulum"),
 ) -> int:
-    """Uniform against prioritized and 3-step replay on Pendulum-v1, which all of them solve.
+    """Compare uniform with prioritized and 3-step replay on Pendulum-v1, which all of them solve.
 
     Example: relive-lab compare pendulum --quick --out runs/pendulum
 

@@ -28,11 +28,11 @@ class Task(Protocol):
 
     @property
     def label(self) -> str:
-        """What the run is called."""
+        """The name of the run."""
 
     @property
     def cost(self) -> float:
-        """How long it takes."""
+        """The time that it takes."""
 
 
 T = TypeVar("T", bound=Task)
@@ -43,7 +43,7 @@ Work = Callable[[T, Report], tuple[Any, bool]]
 
 @dataclasses.dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What a task led to: a result, complete or not, or the reason why there is none."""
+    """The outcome of a task: a result, complete or not, or the reason why there is none."""
 
     task: T
     result: Any
@@ -159,7 +159,7 @@ def _send(pipe: Any, item: object) -> None:
 
 
 def _serve(pipe: Any, work: Work[T]) -> None:
-    """In a process: do tasks until the parent sends None, closes the pipe, or dies."""
+    """Do tasks in a process until the parent sends None, closes the pipe, or dies."""
 
     def report(share: float = 0.0, note: str = "") -> bool:
         if note:

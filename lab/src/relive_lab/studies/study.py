@@ -72,7 +72,7 @@ class Job:
 
     @property
     def label(self) -> str:
-        """What the run is called."""
+        """The name of the run."""
         return f"{self.arm}, seed {self.seed}"
 
     @property
@@ -116,7 +116,7 @@ Configure = Callable[[str, int], "TrainerConfig | TD3Config"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
-    """What is compared, and how its results are to be read.
+    """The subject of a study, and the reading of its results.
 
     Attributes:
         title: Heading of table and picture.
@@ -242,7 +242,7 @@ class Curves:
 
     @property
     def bars(self) -> list[Bar]:
-        """What the study should reach, and what it did."""
+        """The bars that the study should reach, with its values."""
         return self.study.judge(self.finals)
 
     @property

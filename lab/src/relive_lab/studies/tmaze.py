@@ -117,7 +117,7 @@ def tmaze(
     steps: int = 20_000,
     out: Path = Path("runs/tmaze"),
 ) -> int:
-    """Recurrent Q-learning from replayed sequences that begin with zero memory, stored memory, or that and a burn-in.
+    """Compare recurrent Q-learning from replayed sequences that begin with zero, stored, or burnt-in memory.
 
     A cue at the start of a corridor says where to turn at its end. DQN, which has no memory, is the fourth arm.
 

@@ -37,7 +37,7 @@ class Lock(RLock):  # type: ignore[misc]  # final to the type checker only
         return bool(self.acquire(blocking=False))
 
     def still(self) -> bool:
-        """Whether no other thread is in the middle of a call, nor about to go on; asked by the one that is inside."""
+        """Return True if no other thread is in a call, or about to resume one. The lock's owner asks."""
         return True
 
     def forked(self) -> None:
@@ -53,14 +53,14 @@ def _entries(lock: RLock) -> int:
 
 
 def ending(begun: bool) -> None:
-    """This thread ends the interpreter: from now on no other one enters a lock, or works without the interpreter.
+    """Let no other thread enter a lock, or work without the interpreter, since this thread ends the interpreter.
 
     NumPy's functions may be torn down with their thread, so here all goes on.
     """
 
 
 def away() -> int:
-    """How many threads work without the interpreter, which they will want back."""
+    """Count the threads that work without the interpreter, and will want it back."""
     return 0
 
 
@@ -123,7 +123,7 @@ def sampling(
 
 
 def updating(lock: Any, chooser: None, counts: Int64, fallback: Callable[..., int]) -> Callable[..., int]:
-    """`update_priorities` as an object that is called without a frame of Python's. Here it is `fallback`.
+    """Return `update_priorities` as an object that is called without a Python frame. Here it is `fallback`.
 
     Args:
         lock: The buffer's.

@@ -19,7 +19,7 @@ def _bytes(rows: Array) -> Any:
 
 
 def checksums(rows: Array) -> Array:
-    """The CRC-32 of every row, uint32 `[n]`."""
+    """Compute the CRC-32 of every row, uint32 `[n]`."""
     if not len(rows):
         return np.empty(0, np.uint32)
     data = memoryview(_bytes(rows).reshape(-1))

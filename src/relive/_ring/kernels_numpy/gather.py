@@ -53,7 +53,7 @@ class Gather:
         gammas: Float64,
         chunks: Sequence[tuple[tuple[str, ...], Array]] | None,
     ) -> None:
-        """What the native `sample` expands transitions by: there is none here.
+        """Do nothing: only the native kernel has a fast path that expands transitions inside `sample`.
 
         Args:
             ring: The ring.
@@ -79,7 +79,7 @@ class Gather:
         burn_in: int,
         first: bool,
     ) -> None:
-        """What the native `sample` expands sequences by that end with their episode: there is none here.
+        """Do nothing: only the native kernel has a fast path that expands sequences within an episode inside `sample`.
 
         Columns of pick 0 are read at the observations, those of pick 1 at the steps before them.
 
@@ -108,7 +108,7 @@ class Gather:
         outs: list[Array] | None,
         burn_in: int,
     ) -> Sequenced:
-        """The sequences at `slots`, and what stands at their positions, in `outs` or in new arrays.
+        """Return the sequences at `slots`, with the rows at their positions in `outs` or in new arrays.
 
         Columns of pick 0 are read at the observations, those of pick 1 at the steps before them.
         """
@@ -122,5 +122,5 @@ class Gather:
         return Sequenced(plan if listed else plan._replace(observed=None, before=None), outs)
 
     def taken(self, rows: Sequence[Int64]) -> list[Array]:
-        """The same in new arrays."""
+        """Copy rows as `take` does, into new arrays."""
         return [column[rows[pick]] for column, pick in zip(self._columns, self._picks, strict=True)]

@@ -54,7 +54,7 @@ EXP_TERMS = (
 
 
 def _log2(x: Float64s) -> Float64s:
-    """Binary logarithm of positive numbers; below the smallest normal number counts as that number."""
+    """Compute the binary logarithm of positive numbers; subnormal ones count as the smallest normal number."""
     bits = np.maximum(x, _SMALLEST_NORMAL).view(np.uint64) + (_ONE - _HALF_ROOT)
     exponent = (bits >> _SHIFT).astype(np.float64) - 1023.0
     mantissa = ((bits & _MANTISSA) + _HALF_ROOT).view(np.float64)
@@ -68,7 +68,7 @@ def _log2(x: Float64s) -> Float64s:
 
 
 def _exp2(t: Float64s) -> Float64s:
-    """`2 ** t`, `t` clipped to the exponents that a power may have."""
+    """Compute `2 ** t`, with `t` clipped to the exponents that a power may have."""
     t = np.minimum(np.maximum(t, LOWEST_EXPONENT), HIGHEST_EXPONENT)
     shifted = t + _ROUNDER
     f = t - (shifted - _ROUNDER)
@@ -79,7 +79,7 @@ def _exp2(t: Float64s) -> Float64s:
 
 
 def power(x: Float64s, exponent: float) -> Float64s:
-    """`x ** exponent` for non-negative finite `x`; 0 stays 0 whatever the exponent, even 0."""
+    """Compute `x ** exponent` for non-negative finite `x`; 0 stays 0 for every exponent, even 0."""
     if exponent == 1.0:
         raised = np.minimum(np.maximum(x, 2.0**LOWEST_EXPONENT), 2.0**HIGHEST_EXPONENT)
     else:
@@ -88,7 +88,7 @@ def power(x: Float64s, exponent: float) -> Float64s:
 
 
 def mass(td_error: Float64s, eps: float, alpha: float) -> Mass:
-    """Unnormalised probabilities `(|td| + eps) ** alpha`, and the largest `|td| + eps`.
+    """Compute unnormalised probabilities `(|td| + eps) ** alpha`, and the largest `|td| + eps`.
 
     The second is NaN if any input is not finite (the first then means nothing), and 0 for no input.
     """
@@ -99,11 +99,11 @@ def mass(td_error: Float64s, eps: float, alpha: float) -> Mass:
 
 
 def weights(values: Float64s, reference: float, beta: float) -> NDArray[np.float32]:
-    """Importance-sampling weights `(reference / value) ** beta`, float32."""
+    """Compute importance-sampling weights `(reference / value) ** beta`, float32."""
     with np.errstate(all="ignore"):
         return power(reference / values, beta).astype(np.float32)
 
 
 def smallest(values: Float64s) -> float:
-    """The smallest of at least one value."""
+    """Return the smallest of at least one value."""
     return float(values.min())

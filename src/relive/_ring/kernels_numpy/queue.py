@@ -43,16 +43,16 @@ class Queue:
         return int((self._ends[:, COME] - self._ends[:, GONE]).sum())
 
     def chooser(self, replacement: bool) -> None:
-        """What the native `sample` draws by: there is none here."""
+        """Do nothing: only the native kernel has a fast path for draws inside `sample`."""
 
     def draw(self, u: Float64) -> Int64:
-        """The slots of anchors at random, from uniforms in [0, 1)."""
+        """Draw the slots of random anchors, by uniforms in [0, 1)."""
         counts = self._ends[:, COME] - self._ends[:, GONE]
         total = int(counts.sum())
         return self._slots(np.minimum((u * total).astype(np.int64), total - 1))
 
     def draw_distinct(self, u: Float64) -> Int64:
-        """The slots of different anchors, at most all: the first steps of a Fisher-Yates shuffle of all of them."""
+        """Draw the slots of different anchors, at most all: the first steps of a Fisher-Yates shuffle."""
         total = int((self._ends[:, COME] - self._ends[:, GONE]).sum())
         moved: dict[int, int] = {}
         chosen = np.empty(len(u), np.int64)
@@ -63,7 +63,7 @@ class Queue:
         return self._slots(chosen)
 
     def draw_episodes(self, u: Float64) -> Int64:
-        """The whole part of a uniform, stretched over the episodes, names one of them; the rest an anchor in it."""
+        """Draw anchors of random episodes: a scaled uniform's whole part picks the episode, the rest its anchor."""
         counts = self._ends[:, EPISODES_COME] - self._ends[:, EPISODES_GONE]
         total, starts = int(counts.sum()), np.cumsum(counts)
         which = np.minimum((u * total).astype(np.int64), total - 1)
@@ -77,20 +77,20 @@ class Queue:
         return self._slot(lanes, first + item)
 
     def _slots(self, which: Int64) -> Int64:
-        """The slots of the anchors of these numbers, counted over all lanes."""
+        """Return the slots of the anchors with these numbers, counted over all lanes."""
         counts = self._ends[:, COME] - self._ends[:, GONE]
         starts = np.cumsum(counts)
         lanes = np.searchsorted(starts, which, "right")
         return self._slot(lanes, which - (starts - counts)[lanes])
 
     def _slot(self, lanes: Int64, behind: Int64) -> Int64:
-        """The slots of the anchors that come `behind` anchors after the oldest of their lanes."""
+        """Return the slots of the anchors that come `behind` anchors after the oldest of their lanes."""
         places = self._places[lanes, (self._ends[lanes, GONE] + behind) % self._ring.rows]
         slots: Int64 = places.astype(np.int64) * self._ring.num_lanes + lanes
         return slots
 
     def _first(self, lanes: Int64, episodes: Int64) -> Int64:
-        """How many anchors after the oldest the given episodes begin; not for the oldest episode."""
+        """Count the anchors between the oldest and the first of each given episode; not for the oldest episode."""
         firsts = np.asarray(self._firsts)[lanes, episodes % self._ring.rows].astype(np.int64)
         ahead: Int64 = (firsts - self._ends[lanes, GONE]) % self._ring.rows
         return ahead

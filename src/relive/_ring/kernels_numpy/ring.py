@@ -105,23 +105,23 @@ class Ring(RingRows):
         return ids
 
     def limit(self, limits: Int64 | None) -> None:
-        """The native kernel leaves calls that could move a lane's `head` past its entry to Python; here all are."""
+        """Do nothing: only the native kernel leaves calls that could move a lane's `head` past its limit to Python."""
 
     def allow(self, lanes: Bytes | None) -> None:
-        """The native kernel leaves calls for lanes whose entry is 0 to Python; here all are."""
+        """Do nothing: only the native kernel leaves calls for lanes whose entry is 0 to Python."""
 
     def look(self) -> None:
-        """Other processes may write: note which rows are ready before a draw."""
+        """Note before a draw which rows are ready, since other processes may write."""
         self._ready = self.counters[:, READY].copy()
 
     def overtaken(self, ids: Int64) -> Bool | None:
-        """Which of the items that were copied since `look` were overwritten meanwhile; None where none was."""
+        """Mark the items copied since `look` that were overwritten meanwhile; return None if none were."""
         rows, lanes = np.divmod(ids, len(self.counters))
         bad = (rows < self.counters[lanes, OLDEST]) | (rows >= self._ready[lanes])
         return bad if bad.any() else None
 
     def snapshot(self) -> Int64:
-        """The counters `[L, 16]`, those of each lane between two steps of its writer."""
+        """Return the counters `[L, 16]`, those of each lane between two steps of its writer."""
         return self.counters.copy()
 
     def cut(self, lanes: Int64) -> None:
@@ -138,7 +138,7 @@ class Ring(RingRows):
         self._notice(lanes, before)
 
     def relabelled(self, slots: Int64, where: Float64, n_step: int, strategy: int) -> Relabelled:
-        """Which of the items at `slots` get another goal, and whose.
+        """Choose new goals for the items at `slots`.
 
         Args:
             slots: Of drawable items `[N]`.
@@ -192,5 +192,5 @@ class Ring(RingRows):
             self._notify(found & self.watched)
 
     def _full(self, counters: Int64) -> Bool:
-        """Whether more rows were written, since the lane was last empty, than it has."""
+        """Mark the lanes that had more rows written since they were last empty than they hold."""
         return np.asarray(counters[:, HEAD] - counters[:, CLEARED] > self.rows)

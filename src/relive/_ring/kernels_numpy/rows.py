@@ -71,21 +71,21 @@ class RingRows:
         self.zero_row = self.num_lanes * self.depth
 
     def at(self, memory: Int64, lanes: Int64 | int) -> tuple[Int64, Int64 | int, Int64]:
-        """Where rows of lanes are, as an index of `marks` and of columns."""
+        """Return the index of rows of lanes in `marks` and in columns."""
         return place_of(memory % self.depth, lanes, self.block)
 
     def storage(self, memory: Int64, lanes: Int64) -> Int64:
-        """The storage rows of rows of lanes."""
+        """Return the storage rows of rows of lanes."""
         blocks, _, within = self.at(memory, lanes)
         return np.asarray((blocks * self.num_lanes + lanes) * self.block + within)
 
     def memory_of(self, rows: Int64) -> tuple[Int64, Int64]:
-        """Where storage rows are in the memory of their lanes, and the lanes."""
+        """Return the rows in their lanes' memory of storage rows, and the lanes."""
         blocks, lanes = np.divmod(rows // self.block, self.num_lanes)
         return blocks * self.block + rows % self.block, lanes
 
     def rows_at(self, slots: Int64) -> tuple[Int64, Int64]:
-        """The lanes of `slots`, and the newest rows that have them."""
+        """Return the lanes of `slots`, and the newest rows that have them."""
         lane_slots, lanes = np.divmod(slots, self.num_lanes)
         heads = self.counters[lanes, HEAD]
         behind = heads % self.rows - lane_slots
@@ -93,13 +93,13 @@ class RingRows:
         return lanes, rows
 
     def ids(self, slots: Int64) -> Int64:
-        """The ids that have `slots` now."""
+        """Return the ids that have `slots` now."""
         lanes, rows = self.rows_at(slots)
         ids: Int64 = rows * self.num_lanes + lanes
         return ids
 
     def locate(self, ids: Int64) -> Located:
-        """The slots of `ids`, and their `State`s; None where all are drawable."""
+        """Return the slots of `ids`, and their `State`s, or None if all are drawable."""
         rows, lanes = np.divmod(ids, self.num_lanes)
         marks = self.marks[self.at(rows, lanes)]
         states = np.zeros(len(ids), np.uint8)
@@ -112,14 +112,14 @@ class RingRows:
         return Located(ids % (self.num_lanes * self.rows), states if states.any() else None)
 
     def standing(self, ids: Int64) -> Int64:
-        """The storage rows of stored steps; -1 for ids that no stored step has."""
+        """Return the storage rows of stored steps; -1 for ids of no stored step."""
         rows, lanes = np.divmod(ids, self.num_lanes)
         head, first = self.counters[lanes, HEAD], first_rows(self.counters, self.rows)[lanes]
         stored = (ids >= 0) & (rows >= first) & (rows < head) & ((self.marks[self.at(rows, lanes)] & STEP) > 0)
         return np.where(stored, self.storage(rows, lanes), -1)
 
     def follow(self, ids: Int64, steps: Int64) -> Followed:
-        """The steps that many steps later (earlier, where negative) in the same stream, no further than it goes.
+        """Follow each stream `steps` steps ahead (back, if negative), as far as it is stored.
 
         The id is -1 where `ids` has none of a stored step.
         """
@@ -138,17 +138,17 @@ class RingRows:
         return Followed(np.where(stored, ids + made * self.num_lanes, -1), made)
 
     def holds(self, lanes: Int64) -> Bool:
-        """Whether the row after the newest step already holds its successor."""
+        """Mark the lanes whose row after the newest step already holds its successor."""
         held = self.counters[lanes, HELD]
         return np.asarray((held > 0) & (held == self.counters[lanes, HEAD]))
 
     def open_lanes(self, lanes: Int64) -> Bool:
-        """Whether the newest row is a step that has not ended its episode and was not cut."""
+        """Mark the lanes whose newest row is a step that neither ended its episode nor was cut."""
         marks = self.marks[self.at(self.counters[lanes, MEMORY] - 1, lanes)]
         return np.asarray((self.counters[lanes, HEAD] > 0) & ((marks & (STEP | END)) == STEP))
 
     def changes(self, seen: Int64) -> Changes:
-        """Which slots became drawable, and which stopped being drawable, since the counters `[L, 3]` were `seen`."""
+        """Return the slots that became drawable, and those that stopped, since the counters `[L, 3]` were `seen`."""
         now = self.counters[:, SEEN]
         (oldest, ready, _), (oldest_then, ready_then, _) = now.T, seen.T
         lanes, rows = ranges(oldest_then, np.minimum(oldest, ready_then))
@@ -160,14 +160,14 @@ class RingRows:
         return Changes(removed, added, self.storage(rows, lanes), now)
 
     def begins_since(self, lanes: Int64, rows: Int64, count: int) -> Bool:
-        """Whether a stream begins in one of the last `count` rows up to each of `rows`."""
+        """Mark the rows with the beginning of a stream among the last `count` rows up to them."""
         begins = np.zeros(len(rows), bool)
         for back in range(min(count, self.rows)):
             begins |= (self.marks[self.at(rows - back, lanes)] & FIRST) > 0
         return begins
 
     def stacks(self, newest: Int64, frames: int, repeat: bool) -> Int64:
-        """The storage rows of `frames` frames, oldest first; the last of them are `newest`.
+        """Return the storage rows of `frames` frames, oldest first; the last of them are `newest`.
 
         Before the stream's first frame, that frame is repeated, or the row of zeros is used.
         """
@@ -183,7 +183,7 @@ class RingRows:
         return rows
 
     def windows(self, slots: Int64, discounts: Float32) -> Windows:
-        """The windows of `len(discounts) - 1` steps at most that start at drawable `slots`."""
+        """Return the windows of at most `len(discounts) - 1` steps that start at drawable `slots`."""
         lanes, rows = self.rows_at(slots)
         memory = rows % self.depth
         steps = np.ones(len(slots), np.int32)
@@ -199,7 +199,7 @@ class RingRows:
         return Windows(rows * self.num_lanes + lanes, at, after, steps, discount, terminated, truncated)
 
     def _successors(self, lanes: Int64, memory: Int64) -> Int64:
-        """The storage rows of the observations after the steps at `memory`; their own where none was given."""
+        """Return the storage rows of the observations after the steps at `memory`; their own if none was given."""
         marks = self.marks[self.at(memory, lanes)]
         lost = (marks & LOST) > 0
         after = np.where(lost, memory, (memory + 1) % self.depth)
@@ -285,7 +285,7 @@ class RingRows:
             memory, left = np.where(going, earlier, memory), left - going
 
     def _next_steps(self, lanes: Int64, memory: Int64, which: Bool) -> Int64:
-        """The memory row of the next step, in the lanes of `which`; the row after the newest if there is none yet."""
+        """Return the memory row of the next step, in the lanes of `which`, or the row after the newest."""
         end = self.counters[lanes, MEMORY]
         after = np.where(which, (memory + 1) % self.depth, memory)
         while True:
@@ -296,7 +296,7 @@ class RingRows:
 
     @staticmethod
     def _sequence_windows(marks: Bytes, length: int, n: int) -> tuple[Int64, Int64]:
-        """How many steps the window at each of the first `length` positions has, and the position of its last one."""
+        """Return the number of steps of the window at each of the first `length` positions, and its last position."""
         steps = np.ones((len(marks), length), np.int64)
         at = np.broadcast_to(np.arange(length), steps.shape)
         for _ in range(n - 1):
@@ -304,7 +304,7 @@ class RingRows:
         return steps, at + steps - 1
 
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array:
-        """The discounted sums over `steps` rows of `column` from storage rows `starts` on, in its dtype."""
+        """Sum `steps` rows of `column` from storage rows `starts` on, discounted, in its dtype."""
         memory, lanes = self.memory_of(starts)
         wide = (-1,) + (1,) * (column.ndim - 1)
         total = column[starts].astype(np.float64)
@@ -315,7 +315,7 @@ class RingRows:
         return total.astype(column.dtype)
 
     def chunks(self, column: Array, starts: Int64, steps: Int32, length: int) -> Array:
-        """`[B, length, ...]`: the `steps` rows of `column` from storage rows `starts` on; zeros behind them."""
+        """Copy `steps` rows of `column` from storage rows `starts` on, followed by zeros: `[B, length, ...]`."""
         memory, lanes = self.memory_of(starts)
         ahead = np.arange(length)
         rows = self.storage(memory[:, None] + ahead, lanes[:, None])
@@ -323,7 +323,7 @@ class RingRows:
 
     @staticmethod
     def fold_sequences(rewards: Array, steps: Int32, gammas: Float64, time_major: bool) -> Array:
-        """The discounted sums over `steps` entries of `rewards` from each position on, in its dtype.
+        """Sum `steps` entries of `rewards` from each position on, discounted, in its dtype.
 
         `rewards` has an entry more in front and `len(gammas) - 2` more behind than `steps`, along the axis of time.
         """
@@ -337,7 +337,7 @@ class RingRows:
 
 
 def largest_given(given: Float64, marks: Bytes, rows: int, counters: Int64, seen: Int64) -> float:
-    """The largest priority that steps were given since the counters were `seen`; 0 where none was.
+    """Return the largest priority given to a step since the counters were `seen`, or 0.
 
     A row that only holds an observation has the priority of a step that is long gone.
     """

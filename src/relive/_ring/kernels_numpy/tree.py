@@ -41,13 +41,13 @@ def _sum8(groups: Float64s) -> Float64s:
 
 
 def _min8(groups: Float64s) -> Float64s:
-    """Smallest positive entry of each row of `[n, 8]`, 0 where there is none."""
+    """Return the smallest positive entry of each row of `[n, 8]`, or 0."""
     smallest = np.where(groups > 0.0, groups, math.inf).min(axis=1)
     return np.where(smallest < math.inf, smallest, 0.0)
 
 
 def _scan8(groups: Float64s) -> Float64s:
-    """Exclusive scan of each row of `[n, 8]` with the row's sum appended: `[n, 9]`."""
+    """Scan each row of `[n, 8]` exclusively, with the row's sum appended: `[n, 9]`."""
     scan = np.zeros((len(groups), FAN_OUT + 1))
     inclusive = scan[:, 1:]
     inclusive[:] = groups
@@ -108,7 +108,7 @@ class Tree:
         self._raws = raws
 
     def get(self, indices: Int64s) -> Float64s:
-        """The leaves at `indices`."""
+        """Return the leaves at `indices`."""
         return self._leaves[indices]
 
     def set(self, indices: Int64s, values: Float64s) -> None:
@@ -146,7 +146,7 @@ class Tree:
         return int(self.state[2])
 
     def chooser(self, ring: Ring, seen: Int64s, draws: Float64s, settings: Any) -> None:
-        """What the native `sample` draws by: there is none here.
+        """Do nothing: only the native kernel has a fast path for draws inside `sample`.
 
         Args:
             ring: The ring that the tree follows.
@@ -189,7 +189,7 @@ class Tree:
         self._rebuild(journal, touched)
 
     def find(self, prefix: Float64s) -> Drawn:
-        """The leaf in whose half-open share of `[0, total)` each prefix lies, and its value.
+        """Find the leaf in whose half-open share of `[0, total)` each prefix lies, and its value.
 
         A leaf of zero is never returned; a prefix at or above the total gives the last positive leaf.
         """
@@ -209,7 +209,7 @@ class Tree:
         return Drawn(node, self._leaves[node])
 
     def draw(self, u: Float64s, stratified: bool) -> Drawn:
-        """Leaves at random in proportion to their values, and the values, from uniforms in [0, 1).
+        """Draw leaves in proportion to their values, by uniforms in [0, 1); return them with their values.
 
         Stratified: the i-th uniform is a point inside the i-th of `len(u)` equal slices of the total.
         """
@@ -219,7 +219,7 @@ class Tree:
         return self.find(u * total)
 
     def draw_distinct(self, u: Float64s) -> Drawn:
-        """Leaves drawn one after another, each out of those not drawn yet, and their values; the tree stays as it is.
+        """Draw leaves one after another, each out of those not drawn yet, with their values; keep the tree unchanged.
 
         At most as many as there are positive leaves.
         """
@@ -234,7 +234,7 @@ class Tree:
     def sample(
         self, u: Float64s, stratified: bool, replacement: bool, scale: int, items: float, beta: float
     ) -> Sampled:
-        """A draw and its weights `(value / reference) ** -beta`.
+        """Draw leaves with their weights `(value / reference) ** -beta`.
 
         The reference is the smallest value in the batch (scale 0), in the tree (1), or the mean of `items` leaves (2).
         """
@@ -246,11 +246,11 @@ class Tree:
     def try_update(
         self, ring: Ring, seen: Int64s, ids: Any, td_error: Any, initial: float, eps: float, alpha: float
     ) -> bool:
-        """The native kernel's short way for plain arguments; here always False: they have to be looked at in Python."""
+        """Return False: only the native kernel has a short way for plain arguments."""
         return False
 
     def _group(self, level: int, node: int, hidden: dict[tuple[int, int], list[float]]) -> list[float]:
-        """The eight entries of one node, but for what is hidden."""
+        """Return the eight entries of one node, without those that are hidden."""
         found = hidden.get((level, node))
         return self._sums[level][node].tolist() if found is None else found
 

@@ -66,7 +66,7 @@ class Writing:
         lanes: Int64,
         priority: Float64 | None,
     ) -> Int64:
-        """One step of every lane; its ids."""
+        """Write one step of every lane; return its ids."""
         ring, counters = self._ring, self._counters
         obs = values[: ring.num_obs]
         self._cut_unless_continued(lanes, obs)
@@ -96,7 +96,7 @@ class Writing:
         return ids
 
     def close(self, lanes: Int64) -> None:
-        """The streams of `lanes` were cut: the rows that hold their successors become boundary rows."""
+        """Close the streams of `lanes` after a cut: the rows that hold their successors become boundary rows."""
         newest = (self._counters[lanes, MEMORY] - 1) % self._ring.depth
         self._mark(lanes, newest, self._marks[self._ring.at(newest, lanes)] | CUT)
         self._claim(lanes)
@@ -267,7 +267,7 @@ class Writing:
             lanes = lanes[counters[lanes, STORED] >= ring.steps]
 
     def _retire(self, lanes: Int64, rows: Int64) -> None:
-        """The first rows of lanes are stored no longer."""
+        """Retire the first rows of lanes, which are stored no longer."""
         ring, counters = self._ring, self._counters
         was_step = (self._marks[ring.at(rows, lanes)] & STEP) > 0
         self._add(lanes, STORED, -was_step.astype(np.int64))
@@ -284,11 +284,11 @@ class Writing:
             self._drop(lanes[dropped])
 
     def _make_room(self, lanes: Int64, gone: Int64) -> None:
-        """The rows `gone` are stored no longer, or written over."""
+        """Free the rows `gone` and those before them, since they are overwritten or stored no longer."""
         self._count(lanes, GONE, np.maximum(self._counters[lanes, GONE], gone + 1))
 
     def _drop(self, lanes: Int64) -> None:
-        """The oldest row of those lanes can no longer be drawn."""
+        """Drop the oldest row of those lanes from the drawable ones."""
         oldest = self._counters[lanes, OLDEST]
         anchors = anchors_in(self._marks[self._ring.at(oldest, lanes)])
         counted = anchors & (oldest < self._counted[lanes])
@@ -318,7 +318,7 @@ class Writing:
 
 
 def _unequal(a: Array, b: Array) -> Bool:
-    """Which entries of the first axis have other bytes in `a` than in `b`."""
+    """Mark the entries of the first axis whose bytes differ between `a` and `b`."""
     if not len(a):
         return np.zeros(0, bool)
     left, right = (np.ascontiguousarray(x).reshape(len(x), -1).view(np.uint8) for x in (a, b))

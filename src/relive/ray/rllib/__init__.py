@@ -240,7 +240,7 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Nameabl
         return made
 
     def _opened(self, n_step: Any, gamma: float, length: int, at: str) -> ReplayBuffer:
-        """The buffer, which the first call makes."""
+        """Return the buffer, which the first call makes."""
         shortest, longest = (n_step[0], n_step[1] - 1) if isinstance(n_step, tuple | list) else (n_step or 1,) * 2
         if not 1 <= shortest <= longest:
             raise ArgumentError(message("`n_step` >= 1, or a pair `(low, high)`, low < high", f"`{n_step}`", at))
@@ -290,7 +290,7 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Nameabl
         )  # fmt: skip
 
     def _length(self, length: int | None, lookback: int, n_step: Any, at: str) -> int:
-        """Steps of an item; 0 or 1: it is a transition."""
+        """Return the steps of an item; 0 or 1: it is a transition."""
         length = self.batch_length_T if length is None else length
         if length > 1 and self._sampler.prioritizes:
             remedy = "RLlib's own draws none by priority, either; `EpisodeReplayBuffer` has them"
@@ -309,11 +309,11 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Nameabl
         return self._kept.buffer if isinstance(self._kept, Laid) else None
 
     def get_num_episodes(self, module_id: Any = None) -> int:
-        """The number of episodes that have steps in the buffer."""
+        """Return the number of episodes that have steps in the buffer."""
         return self._kept.episodes
 
     def get_num_timesteps(self, module_id: Any = None) -> int:
-        """The number of stored steps."""
+        """Return the number of stored steps."""
         return self._kept.steps
 
     def get_state(self) -> dict[str, Any]:

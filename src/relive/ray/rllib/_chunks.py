@@ -54,11 +54,11 @@ class Chunk(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether the episode has no further steps."""
+        """True if the episode has no further steps."""
         return self.terminated or self.truncated
 
     def steps(self, number: int) -> dict[str, Any]:
-        """The fields of `ReplayBuffer.extend`; `number` is the episode's."""
+        """Return the fields of `ReplayBuffer.extend`; `number` is the episode's."""
         count = len(self.reward)
         last = np.arange(count) == count - 1
         fields = {
@@ -76,7 +76,7 @@ class Chunk(NamedTuple):
         return fields if self.priority is None else {**fields, "priority": np.full(count, self.priority)}
 
     def first_step(self) -> Chunk:
-        """The first of these steps, by itself."""
+        """Return the first of these steps, by itself."""
 
         def first(value: Any, count: int) -> Any:
             return mapped(lambda array: np.array(np.asarray(array)[:count]), value)
@@ -85,7 +85,7 @@ class Chunk(NamedTuple):
         return self._replace(obs=first(self.obs, 2), **own)
 
     def schema(self) -> Schema:
-        """What a step of such a chunk holds: the arrays' own shapes and dtypes."""
+        """Derive the schema of a step of such a chunk from the arrays' shapes and dtypes."""
 
         def field(array: Array) -> Field:
             return Field(array.shape[1:], array.dtype)
@@ -166,7 +166,7 @@ class Items:
         return made
 
     def _whole(self, obs: Any, action: Any, reward: Array) -> SingleAgentEpisode:
-        """An episode by its constructor, which takes longer than a copy of it."""
+        """Build an episode by its constructor, which takes longer than to copy one."""
         return SingleAgentEpisode(
             observations=InfiniteLookbackBuffer(obs),
             actions=InfiniteLookbackBuffer(action),
@@ -177,30 +177,30 @@ class Items:
 
 
 def by_agent(**figures: float) -> dict[str, dict[str, float]]:
-    """Figures as RLlib's metrics take them, of the one agent and its one module."""
+    """Nest figures as RLlib's metrics take them, of the one agent and its one module."""
     agents = {f"agent_to_{name}": {DEFAULT_AGENT_ID: value} for name, value in figures.items()}
     return agents | {f"module_to_{name}": {DEFAULT_MODULE_ID: value} for name, value in figures.items()}
 
 
 def _with(buffer: InfiniteLookbackBuffer, data: Any) -> InfiniteLookbackBuffer:
-    """A shallow copy with other data; to look through the space again would take longest of all."""
+    """Copy shallowly with other data; to look through the space again would take longest of all."""
     made = object.__new__(InfiniteLookbackBuffer)
     vars(made).update(vars(buffer), data=data)
     return made
 
 
 def _arrays(value: Any) -> Any:
-    """A nest of arrays, where RLlib has one, or a list of steps."""
+    """Stack a list of steps to a nest of arrays; return a nest unchanged."""
     if isinstance(value, list):
         return stacked(value)
     return value
 
 
 def _named(value: Any, change: Callable[[Array], Any]) -> Any:
-    """Nests as a schema has them, whose names are strings, with every array changed."""
+    """Nest values as a schema does, with strings as names, and `change` applied to every array."""
     return nested((("", *path), change(np.asarray(leaf))) for path, leaf in paths(value))[""]
 
 
 def second(one: Any, other: Any) -> Any:
-    """The other one: `zipped(second, like, values)` nests `values` as `like`."""
+    """Return the other one: `zipped(second, like, values)` nests `values` as `like`."""
     return other

@@ -50,7 +50,7 @@ class Waiting:
         return new
 
     def under_way(self) -> int:
-        """The largest number of episodes that were under way at a time, at least 1."""
+        """Return the largest number of episodes that were under way at a time, at least 1."""
         most, now = 1, set()
         for chunk in self.chunks:
             now.add(chunk.episode)
@@ -142,7 +142,7 @@ class Laid:
         return True
 
     def _lane(self) -> int:
-        """The lane for a new episode: the free one with the fewest rows so far."""
+        """Choose the lane for a new episode: the free one with the fewest rows so far."""
         if self._free:
             newest = [self.ends[lane][-1][1] // self.buffer.num_envs if self.ends[lane] else -1 for lane in self._free]
             return self._free[newest.index(min(newest))]

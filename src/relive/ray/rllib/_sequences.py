@@ -29,7 +29,7 @@ _ROUNDS = 100  # draws of which no sequence is long enough, before that is an er
 
 
 def led(chunk: Chunk) -> Chunk:
-    """A chunk that begins an episode, with a stand-in in front: the first observation, and zeros."""
+    """Prepend a stand-in to a chunk that begins an episode: the first observation, and zeros."""
 
     def longer(array: Any) -> Any:
         return np.concatenate([np.zeros_like(array[:1]), array])

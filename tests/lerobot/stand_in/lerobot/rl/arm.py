@@ -13,7 +13,7 @@ LONGEST, EPISODE = 200_000, 7
 
 
 def state_of(number):
-    """The observation before the step of this number: the number, and an image that says it, too."""
+    """Make the observation before the step of this number: the number, and an image of it."""
     image = torch.full((1, 3, 4, 4), number % 256, dtype=torch.uint8).float() / 255
     return {"observation.state": torch.full((1, 3), number + 0.5), "observation.images.top": image}
 
@@ -36,7 +36,7 @@ class Arm:
         self.count, self.times = np.frombuffer(mapped, np.int64, 1), np.frombuffer(mapped, np.float64, offset=8)
 
     def episode(self):
-        """The steps of one episode. The arm moves on by one number more, so that no two episodes join."""
+        """Yield the steps of one episode. The arm's number then grows by one more, so that no two episodes join."""
         first = int(self.count[0])
         state = state_of(first)
         for number in range(first, first + EPISODE):
@@ -56,7 +56,7 @@ class Arm:
 
     @staticmethod
     def check(batch):
-        """Every item is a step as it was handed out; what follows a terminal state says nothing."""
+        """Check that every item is a yielded step; the observation after a terminal state is not compared."""
         for place, reward in enumerate(batch["reward"].tolist()):
             after = [] if batch["done"][place] else [("next_state", reward + 1)]
             for name, number in (("state", reward), *after):
