@@ -67,7 +67,7 @@ def of(layout: FieldLayout, length: int = 3, width: int = 2) -> FilePlan:
 
 
 def whole(plan: FilePlan, episode: int = 0, weights: str = "") -> tuple[bytes, int]:
-    """A header, and how long its file would be."""
+    """Make a header, and the length of its file."""
     head = header_of(Entry(0, plan.length, plan.width, plan.layout, 0, 0, 0, episode, weights), {})
     return head, len(head) + plan.nbytes
 

@@ -74,7 +74,7 @@ def check(batch: relive.Batch) -> None:
 
 
 def test_what_is_stored_is_drawn(storage: Any, tmp_path: Path) -> None:
-    """Also after a save, from another process's handle, and by another item."""
+    """Check also after a save, from another process's handle, and by another item."""
     if not _kernels.is_native() and not isinstance(storage, relive.Ram):
         pytest.skip("several processes need the extension")
     with filled(storage) as buffer:
@@ -135,7 +135,7 @@ def test_arrays_of_jax() -> None:
 
 
 def test_tensors_are_taken() -> None:
-    """As steps, TD errors and priorities."""
+    """Give tensors as steps, TD errors and priorities."""
     torch = pytest.importorskip("torch")
     buffer = filled(relive.Ram(), sampler=relive.Prioritized())
     given = {**step(STEPS), "action": torch.tensor([0.1, 0.2]).bfloat16(), "priority": torch.ones(1).bfloat16()}

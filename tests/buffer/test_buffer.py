@@ -235,7 +235,7 @@ def test_counters_do_not_overflow(start, how, tmp_path):
 
 @pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Prioritized(newest="stored")])
 def test_a_final_observation_has_no_priority(sampler: Any) -> None:
-    """Its row may be that of a step that was given one long ago, in front of a `clear`."""
+    """Check with rows of earlier steps that were given priorities, before a `clear`."""
     buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 4, sampler=sampler)
     step = {"action": 0.0, "reward": 0.0, "terminated": False, "truncated": False}
     for t in range(6):

@@ -26,7 +26,7 @@ def made(sampler: Any = None) -> relive.ReplayBuffer:
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 def test_other_bits_in_the_same_generator(sampler: Any) -> None:
-    """Draws are those of a generator with these bits, again and again, however often the old ones were freed."""
+    """Check that draws are those of a generator with these bits, however often the old ones were freed."""
     buffer, other = made(sampler), made(sampler)
     for seed, kind in enumerate([np.random.PCG64, np.random.MT19937, np.random.SFC64, np.random.PCG64]):
         buffer.sample(4)
@@ -46,7 +46,7 @@ class Class:
     "wrong", [None, 5, np.int64(5), "PCG64", np.random.PCG64(0), np.random.Generator, random, Class()]
 )
 def test_what_is_no_generator(wrong: Any) -> None:
-    """It is refused where it is assigned; draws go on with the old one."""
+    """Check that it is refused on assignment, and draws continue with the old one."""
     buffer, other = made(), made()
     with pytest.raises(ArgumentError, match=r"Expected a `numpy.random.Generator`, got .* - at `ReplayBuffer.rng`"):
         buffer.rng = wrong
@@ -54,7 +54,7 @@ def test_what_is_no_generator(wrong: Any) -> None:
 
 
 def test_other_generators() -> None:
-    """NumPy's old one is taken; Python's own has another `random`, which the draw says."""
+    """Check that NumPy's old one is taken; Python's own has another `random`, which the draw's error tells."""
     buffer = made()
     buffer.rng = np.random.RandomState(0)  # type: ignore[assignment]
     assert len(buffer.sample(32).ids) == 32

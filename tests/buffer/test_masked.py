@@ -106,7 +106,7 @@ def state_of(buffer: relive.ReplayBuffer) -> str:
 
 @pytest.mark.parametrize("name", OF_BUFFERS)
 def test_a_call_of_a_buffer(name: str) -> None:
-    """An array with a hidden value, and a list of such; one that hides nothing is taken."""
+    """Give an array with a hidden value, and a list of such; one that hides nothing is taken."""
     plain, call = OF_BUFFERS[name]
     buffer = made()
     before = state_of(buffer)
@@ -233,7 +233,7 @@ class Own(np.ndarray):
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_other_kinds_of_arrays() -> None:
-    """Subclasses that hide nothing are arrays; structured ones and objects are no numbers."""
+    """Check that subclasses that hide nothing are arrays; structured ones and objects are no numbers."""
     buffer = made()
     assert buffer.update_priorities(IDS.view(Own), ERRORS.view(Own)) == 2
     assert buffer.priorities(IDS).tolist() == pytest.approx([5.0, 9.0])
@@ -249,7 +249,7 @@ def test_other_kinds_of_arrays() -> None:
 
 
 def test_tensors_that_require_grad() -> None:
-    """TD errors are detached; other numbers that still hang on a graph are refused with PyTorch's reason."""
+    """Check that TD errors are detached; other numbers on a graph are refused with PyTorch's reason."""
     torch = pytest.importorskip("torch")
     buffer = made()
     errors = torch.tensor(ERRORS, requires_grad=True)

@@ -23,7 +23,7 @@ STEPS = 600
 
 @cache
 def frames(length: int = 1) -> relive.ReplayBuffer:
-    """Items of 56 KB, or sequences of 7 KB a step."""
+    """Make a buffer with items of 56 KB, or sequences of 7 KB a step."""
     stack = 4 if length == 1 else None
     schema = relive.Schema(obs=relive.Field((84, 84), "uint8", stack=stack, pad="first"), action=relive.Field())
     item = relive.Transitions() if length == 1 else relive.Sequences(length)
@@ -53,7 +53,7 @@ def growth(buffer: relive.ReplayBuffer, sizes: Iterable[int]) -> float:
 
 @pytest.mark.parametrize("after", [32, 2, 1])
 def test_one_large_batch(after: int) -> None:
-    """It is gone some draws later, however small these are: an evaluation that draws much once costs nothing then."""
+    """Check that it is freed some draws later, however small these are, as after an evaluation's large draw."""
     buffer = frames()
     growth(buffer, [after] * 200)
     assert growth(buffer, [2000, *[after] * 200]) < 20
@@ -61,7 +61,7 @@ def test_one_large_batch(after: int) -> None:
 
 @pytest.mark.skipif(not _kernels.is_native(), reason="NumPy's kernels need memory of their own for each draw")
 def test_what_is_given_back_reaches_the_system() -> None:
-    """Whatever else was allocated meanwhile: in a heap it would stay below that."""
+    """Check with other allocations meanwhile, below which a heap would keep it."""
     buffer = frames()
     growth(buffer, [1] * 200)
     large = [np.empty(size << 20, np.uint8) for size in range(2, 32, 4)]
@@ -76,7 +76,7 @@ def test_what_is_given_back_reaches_the_system() -> None:
 
 
 def test_batches_of_many_sizes() -> None:
-    """Blocks of earlier ones fit in few cases. No more is kept than the largest batch takes."""
+    """Check that no more is kept than the largest batch takes, though blocks seldom fit again."""
     buffer, rng = frames(), np.random.default_rng(0)
     growth(buffer, [1] * 200)
     sizes = np.exp(rng.uniform(np.log(200), np.log(2400), 60))
@@ -84,7 +84,7 @@ def test_batches_of_many_sizes() -> None:
 
 
 def test_batches_that_are_kept_and_dropped_together() -> None:
-    """As an algorithm does that draws several batches before it learns."""
+    """Keep and drop batches as an algorithm does that draws several before it learns."""
     buffer = frames()
     growth(buffer, [1] * 200)
     before = resident()

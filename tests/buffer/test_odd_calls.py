@@ -39,7 +39,7 @@ def add(buffer: relive.ReplayBuffer, t: float, successor: bool = True, jump: flo
 @pytest.mark.parametrize("how", ["cut", "a reset that does not continue the stack"])
 @pytest.mark.parametrize("sampler", PRIORITIZED)
 def test_a_step_that_a_cut_dropped(sampler: str, how: str) -> None:
-    """Its late priority is dropped and counted, as that of an overwritten step; `read` names the reason."""
+    """Check that its late priority is dropped and counted, like an overwritten step's; `read` names the reason."""
     buffer = make(sampler, stack=None if how == "cut" else 2)
     ids = [add(buffer, t, successor=False) for t in range(2)]
     buffer.cut() if how == "cut" else add(buffer, 50, successor=False)
@@ -56,7 +56,7 @@ def test_a_step_that_a_cut_dropped(sampler: str, how: str) -> None:
 
 @pytest.mark.parametrize("sampler", PRIORITIZED)
 def test_the_running_maximum_counts_priorities_that_were_set(sampler: str) -> None:
-    """Not those that lost against a duplicate, nor those of steps that are gone."""
+    """Check that those that lost against a duplicate do not count, nor those of steps that are gone."""
     buffer = make(sampler)
     first = add(buffer, 0)
     for t in range(1, 20):
@@ -111,7 +111,7 @@ BAD = {
 
 
 def twins(sampler: str) -> list[relive.ReplayBuffer]:
-    """Two buffers with the same twelve steps."""
+    """Make two buffers with the same twelve steps."""
     made = [make(sampler) for _ in range(2)]
     for t in range(12):
         for buffer in made:
@@ -162,7 +162,7 @@ def test_huge_numbers(sampler: str) -> None:
 
 @pytest.mark.parametrize("sampler", PRIORITIZED)
 def test_a_negative_zero_is_zero(sampler: str) -> None:
-    """Not the sign of no priority, which new steps have the largest one for."""
+    """Check that it is not the sign of no priority, for which new steps get the largest one."""
     buffer = make(sampler)
     raw = [3.0, 0.0, -0.0, 5.0, 0.001]
     ids = [add(buffer, t, priority=priority) for t, priority in enumerate(raw)]

@@ -267,7 +267,7 @@ def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, item: r
 
 
 def test_a_lock_lets_in_one_thread_at_a_time() -> None:
-    """Though each lets go of the interpreter while it is inside."""
+    """Check though each releases the interpreter while it is inside."""
     module = _kernels.active()
     lock = module.Lock()
     inside: list[int] = []
@@ -313,7 +313,7 @@ def test_a_thread_that_waits_for_a_lock_gets_its_turn() -> None:
 
 
 def test_a_thread_that_waits_for_a_lock_can_be_interrupted() -> None:
-    """Ctrl-C reaches it, and the lock goes to the next one."""
+    """Check that Ctrl-C reaches it, and the lock goes to the next one."""
     module = _kernels.active()
     lock = module.Lock()
     entered, leave = threading.Event(), threading.Event()

@@ -243,7 +243,7 @@ def fitting(config: Config, other: Config, more: int) -> Config:
 @given(configs(), configs(), st.data())
 @settings(max_examples=settings().max_examples // 3)
 def test_the_same_steps_under_other_choices(config: Config, other: Config, data: st.DataObject) -> None:
-    """Another item, sampler, capacity: what can be drawn is what the oracle of these choices has, then and later."""
+    """Check that another item, sampler, capacity draws as the oracle of these choices, then and later."""
     wanted = fitting(config, other, data.draw(st.integers(0, 12)))
     buffer, envs = config.build(), config.envs()
     oracle = dataclasses.replace(wanted, steps=config.steps).oracle()

@@ -206,7 +206,7 @@ class Oracle:
         return os.listdir(path) if path.exists() else []
 
     def compare(self, buffer: TrajectoryReplayBuffer, least: int, *, exact: bool = True) -> int:
-        """Every trajectory is read and compared, and so are rows; they follow each other. Returns the next serial."""
+        """Read and compare every trajectory, and rows; they follow each other. Return the next serial."""
         snapshot, found = StoreSnapshot(buffer._store), []
         for stored in snapshot:
             fields = {".".join(path): array for path, array in stored.block().fields().items()}

@@ -207,7 +207,7 @@ def test_a_save_that_is_replaced_while_it_is_opened(folder: Path) -> None:
 
 
 def test_priorities_go_from_one_sampler_to_another(folder: Path) -> None:
-    """Raw ones, whichever of the two had them."""
+    """Check for raw ones, whichever of the two had them."""
     for one, other in (("stored", "prioritized"), ("prioritized", "stored")):
         buffer = build(one)
         for serial in range(9):

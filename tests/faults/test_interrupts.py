@@ -131,7 +131,7 @@ def test_a_call_with_a_limiter_interrupted_at_any_line_has_happened_or_not(name:
 
 @pytest.mark.slow
 def test_a_save_interrupted_at_any_line_is_complete_or_not_there(tmp_path: Path, record_property: Any) -> None:
-    """The buffer goes on and can be saved again; what is loaded is one of its states."""
+    """Check that the buffer can be saved again, and that a load gives one of its states."""
     buffer, streams = lived(SAMPLERS["prioritized"], 23)
     buffer.save(tmp_path)
     buffer.add(**streams.step())

@@ -68,7 +68,7 @@ def bytes_of(serial: int) -> dict[str, bytes]:
 
 
 def contents(buffer: TrajectoryReplayBuffer, known: Found = frozenset()) -> Found:
-    """Ids and serial numbers of all that is there; every byte is read and compared, but of what is known already."""
+    """Return ids and serial numbers of all contents; every byte is compared, except for those known already."""
     snapshot, found, serials = StoreSnapshot(buffer._store), [], dict(known)
     for stored in snapshot:
         id_ = stored.entry.id

@@ -31,7 +31,7 @@ def _watchdog() -> Iterator[None]:
 
 
 def without_python(name: str) -> bool:
-    """Calls that the native kernels may make from their first to their last step."""
+    """Return True for calls that the native kernels may make from their first to their last step."""
     return _kernels.is_native() and name.startswith(("add", "extend", "update")) and "Python" not in name
 
 

@@ -178,7 +178,7 @@ def episodes(
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1"])
 def test_the_final_observation_of_an_episode_that_terminated_is_never_used(name: str) -> None:
-    """A loop may store the next episode's first one for it: right finals at truncations are enough."""
+    """Check a loop that stores the next episode's first one for it: right finals at truncations are enough."""
     envs = environments(name, "SAME_STEP", max_episode_steps=500)
     right = """
 final = next_obs.copy()
@@ -197,7 +197,7 @@ buffer.add(obs=obs, action=action, reward=reward, next_obs=final, terminated=ter
 
 @pytest.mark.parametrize("terminated", [25, pytest.param(100, marks=pytest.mark.slow)])
 def test_truncations_that_come_late_are_looked_at(terminated: int) -> None:
-    """Episodes that terminate hide nothing: wrong final observations of truncated ones are said when ends doubled."""
+    """Check that wrong final observations of truncated episodes are told once ends doubled, despite terminated ones."""
     buffer = flat(20_000)
     first = lambda number: -1.0 * number  # noqa: E731
     final = lambda number: -1.0 * number - 1  # noqa: E731
@@ -208,7 +208,7 @@ def test_truncations_that_come_late_are_looked_at(terminated: int) -> None:
 
 
 def test_constant_observations_say_nothing() -> None:
-    """Such an end is no end that counts: a new episode could not begin with anything else."""
+    """Check that such an end does not count: a new episode could not begin with anything else."""
     buffer = flat(1000)
     assert episodes(buffer, 50, 1, lambda number: 7.0, lambda number: 7.0) == []
     assert (buffer.stats().ends, buffer.stats().repeated_finals) == (0, 0)
@@ -246,7 +246,7 @@ SMALL = [(60, 1, 5, 0), (90, 3, 10, 0)]
 
 @pytest.mark.parametrize(("capacity", "lanes", "length", "boundaries"), SMALL + LARGE + (DEEP if LONG else []))
 def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, boundaries: float) -> None:
-    """Said when a ring first overwrites; what it names reserves rows for as many steps as were asked for."""
+    """Check for a warning when a ring first overwrites; its remedy reserves rows for all requested steps."""
     buffer = flat(capacity, lanes, boundaries=boundaries)
     new = lambda number: 1000.0 + number  # noqa: E731
     assert episodes(buffer, capacity // lanes // (length + 1), length, new, lambda number: -1.0 - number) == []
@@ -279,7 +279,7 @@ def test_few_finals_and_many_cuts_say_nothing_of_the_capacity() -> None:
 
 
 def test_a_warning_turned_into_an_error_refuses_a_call_that_changed_nothing() -> None:
-    """Whatever the notice: the call is made again, and its step is stored once."""
+    """Check, for every notice, that the repeated call stores its step once."""
 
     def step(t: float, jump: float = 0, ended: bool = False, repeat: bool = False, **more: Any) -> dict[str, Any]:
         obs = -1.0 if repeat else t

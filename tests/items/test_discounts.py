@@ -36,7 +36,7 @@ def made(n_step: int = 3, **choices: Any) -> relive.ReplayBuffer:
 
 @pytest.mark.parametrize("several", [True, False])
 def test_actions_of_different_durations(several: bool) -> None:
-    """Durations of 1, 3 and 2: a reward of 1 + .9 + .9**4, and a discount of .9**6."""
+    """Check durations of 1, 3 and 2: a reward of 1 + .9 + .9**4, and a discount of .9**6."""
     buffer, data = made(), steps(GAMMA ** (DURATIONS - 1))
     if several:
         buffer.extend(**data)

@@ -133,7 +133,7 @@ def test_the_law_of_goals(ended: bool) -> None:
 
 @pytest.mark.parametrize("stack", [2, 4])
 def test_the_oldest_steps_are_goals_too(stack: int) -> None:
-    """A step whose older frames are gone cannot be drawn, but what it achieved is stored."""
+    """Check that a step without its older frames cannot be drawn, but is a goal."""
     obs = {
         "observation": relive.Field((), stack=stack),
         "achieved_goal": relive.Field(),
@@ -389,7 +389,7 @@ def test_a_function_can_be_each_strategy(name: str) -> None:
 
 
 def test_a_function_may_choose_steps_before_the_anchor() -> None:
-    """Places count the stored steps of the stream, also in a ring that went round, and of streams that go on."""
+    """Check that positions count the stream's stored steps, in a full ring and in open streams, too."""
     seen = []
 
     def first(rng: Any, position: np.ndarray, length: np.ndarray) -> np.ndarray:

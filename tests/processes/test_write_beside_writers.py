@@ -123,7 +123,7 @@ def test_values_for_the_oldest_rows_are_dropped(writer: Any, rows: int) -> None:
 def test_steps_that_are_overwritten_in_mid_call(
     writer: Any, meanwhile: int, look: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind the first look they are dropped. Behind the last one, as many as the margin has do no harm; more raise."""
+    """Check that after the first look they are dropped; after the last one, more than the margin raise."""
     rows, shared, late = ROWS, JointAccess.shared, {look: meanwhile}
     with made(rows, 2) as buffer, writer(buffer, 1) as other:
         other.add(rows + 50)

@@ -478,7 +478,7 @@ def senders() -> list[threading.Thread]:
 def test_a_writer_that_ends_sends_what_it_holds(
     shard: str, end: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And says in one line what it could not send, in a bounded time."""
+    """Check also for one line about all that it could not send, in a bounded time."""
     from relive.ray import _sending
 
     if shard != "there" and not LONG:  # the whole time is waited for

@@ -97,7 +97,7 @@ def opened(storage: str, tmp_path: Path, **choices: Any) -> relive.ReplayBuffer:
 @pytest.mark.parametrize("replacement", [True, False])
 @pytest.mark.parametrize("storage", ["ram", "shared", "mapped"])
 def test_priorities_are_those_of_a_list(storage: str, replacement: bool, alpha: float, tmp_path: Path) -> None:
-    """To the bit, whatever alpha is: raw priorities are kept as they are."""
+    """Check to the bit, for every alpha: raw priorities are kept unchanged."""
     if not _kernels.is_native() and storage != "ram":
         pytest.skip("only native kernels share")
     with opened(storage, tmp_path, sampler=sampler(alpha, replacement=replacement)) as buffer:
@@ -147,7 +147,7 @@ def test_it_goes_on_as_it_was(how: str, tmp_path: Path) -> None:
 
 
 def test_loads_under_other_choices(tmp_path: Path) -> None:
-    """Raw priorities go over, also to another alpha; the largest of the stored ones counts from then on."""
+    """Check that raw priorities are kept, also for another alpha; the largest of the stored ones counts then."""
     buffer = opened("ram", tmp_path, sampler=sampler(0.0))
     ids = np.concatenate([buffer.add(**steps(t)) for t in range(3)])
     buffer.update_priorities(ids, [1e6, 2.0, 0.5, 0.25, 4.0, 0.0])
@@ -167,7 +167,7 @@ def test_loads_under_other_choices(tmp_path: Path) -> None:
 
 
 def test_one_outlier() -> None:
-    """As a learner's first errors have it: mended at once, it stands for nothing any more."""
+    """Check a learner's first errors: once corrected, an outlier has no effect."""
     made = [opened("ram", Path(), sampler=s) for s in (sampler(1.0), relive.Prioritized(alpha=1.0, eps=0.0))]
     for buffer, wanted in zip(made, (1.0, 1e6), strict=True):
         ids = buffer.add(**steps(0))
@@ -180,7 +180,7 @@ def test_one_outlier() -> None:
 
 
 def test_before_there_is_a_priority() -> None:
-    """New items get `initial`; also where all that are stored have priority 0."""
+    """Check that new items get `initial`; also if all that are stored have priority 0."""
     buffer = opened("ram", Path())
     ids = buffer.add(**steps(0))
     assert buffer.priorities(ids).tolist() == [INITIAL, INITIAL]
@@ -206,7 +206,7 @@ def test_where_it_cannot_be() -> None:
 
 
 def test_what_earlier_versions_know_stays_as_it_is() -> None:
-    """The name and the saved facts of a sampler that does not use it."""
+    """Check the name and the saved facts of a sampler that does not use it."""
     from relive._buffer.saved_as import described
 
     assert "newest" not in repr(relive.Prioritized())

@@ -73,7 +73,7 @@ def spoil(arguments: dict[str, Any], name: str, form: str) -> dict[str, Any]:
 
 @st.composite
 def programs(draw: st.DrawFn, spoiled: bool = True) -> tuple[Config, list[Call]]:
-    """A buffer and the calls to make on it, arguments included."""
+    """Draw a buffer and the calls to make on it, arguments included."""
     config = replace(draw(configs()), compressed=draw(st.booleans()) and COMPRESSES)
     envs, model = config.envs(), config.oracle()
     calls: list[Call] = []

@@ -68,7 +68,7 @@ class OfflineSteps:
 
 
 def columns_of_arrays(data: Mapping[str, Any], names: Names, extras: Sequence[str]) -> OfflineSteps:
-    """Flat arrays, as D4RL has them.
+    """Read flat arrays, as D4RL has them.
 
     Raises:
         SchemaError: A name is missing, an array does not have one entry per step, or one that nothing takes has the
@@ -92,7 +92,7 @@ def columns_of_arrays(data: Mapping[str, Any], names: Names, extras: Sequence[st
 
 
 def columns_of_episodes(data: Iterable[Any], names: Names, extras: Sequence[str]) -> list[OfflineSteps]:
-    """Episodes, each a mapping of arrays or a list of steps; RLDS has either under `"steps"`.
+    """Read episodes, each a mapping of arrays or a list of steps; RLDS has either under `"steps"`.
 
     Raises:
         SchemaError: As in `columns_of_arrays`.

@@ -76,7 +76,7 @@ def inside() -> bool:
 
 
 def locks() -> list[HeldOverForks]:
-    """All that are held over a fork, in the order in which threads take them."""
+    """Return all locks that are held during a fork, in the order in which threads take them."""
     with _list:
         return [*_outer, *_locks]
 

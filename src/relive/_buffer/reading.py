@@ -47,7 +47,7 @@ class Reader:
         self.expander = item.bind(schema, self._own, Arena())
 
     def ids(self) -> Int64:
-        """The ids of all items, by lane and age."""
+        """Return the ids of all items, by lane and age."""
         lanes = np.arange(self._own.lanes)
         self._count(lanes)
         lanes, rows = ranges(self._own.counters[:, OLDEST], self._own.counters[:, READY])

@@ -20,7 +20,7 @@ _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class AutosaveStats(Frozen, kw_only=True):
-    """What an autosave did so far.
+    """The record of an autosave so far.
 
     Attributes:
         path: The directory.

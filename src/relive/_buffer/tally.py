@@ -105,7 +105,7 @@ class Tally:
         self.autosave: AutosaveOfBuffer | None = None
 
     def counts(self) -> dict[str, int]:
-        """What was drawn and updated, by the names that saves have."""
+        """Return the counts of draws and updates, by their names in saves."""
         return dict(zip(("drawn", "updates", "stale_updates"), self.numbers.tolist(), strict=True))
 
     def restore(self, counts: Mapping[str, int]) -> None:

@@ -111,7 +111,7 @@ def assemble(
 def ring_of(
     schema: Schema, rows: int, steps: int, memory: Memory, access: Access, notices: Notices, fresh: bool | None = None
 ) -> Ring:
-    """The ring that this process writes to: lanes of `rows` rows that keep `steps` steps."""
+    """Make the ring that this process writes to: lanes of `rows` rows that keep `steps` steps."""
     arrays = Section(memory, "ring/", fresh)
     ring = Ring(schema, access.window, rows, steps, arrays, access.keeps, notices.note, access.busy)
     ring.kernel.watched = ALL

@@ -179,7 +179,7 @@ class Blocks:
             first, left = first + len(part) // self._tensor.width, left[len(part) :]
 
     def stream(self) -> Stream:
-        """The array from its first entry on."""
+        """Return a stream of the array from its first entry on."""
         return _BlockStream(self, self._tensor)
 
     def lost(self, damage: Sequence[int]) -> Bool:

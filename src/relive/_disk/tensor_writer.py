@@ -121,7 +121,7 @@ class TensorWriter:
         self.checksum = zlib.crc32(sums.tobytes(), zlib.crc32(self._header))
 
     def _stream(self, name: str, streams: dict[str, _ArrayStream], edges: dict[int, Bytes]) -> _ArrayStream:
-        """The bytes of an array; those of an open one begin where the ones before it have ended."""
+        """Return the stream of an array; a new one first ends those of earlier arrays."""
         if name not in streams:
             self._end(streams)
             streams[name] = _ArrayStream(self._spans[name][0], edges)

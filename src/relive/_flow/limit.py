@@ -160,7 +160,7 @@ class Limit:
         self._samples[self._line()] += items
 
     def drawing_ahead(self) -> DrawnAhead:
-        """An account of items that are drawn ahead; its owner changes it, under the buffer's lock."""
+        """Return a new account of items drawn ahead; its owner changes it, under the buffer's lock."""
         self._ahead = [ahead for ahead in self._ahead if not ahead.over] + [DrawnAhead()]
         return self._ahead[-1]
 

@@ -88,12 +88,12 @@ class StoredMarks(Frozen):
 
 
 def steps_in(stored: StoredMarks) -> Int64:
-    """How many rows of each lane hold a step."""
+    """Count the steps among the rows of each lane."""
     return _count(stored.marks & STEP, stored.begin, stored.end)
 
 
 def first_kept(stored: StoredMarks, steps: int) -> Int64:
-    """The first row of each lane that keeps `steps` steps, the newest."""
+    """Return the first row of each lane that keeps `steps` steps, the newest."""
     found = np.flatnonzero(stored.marks & STEP)
     low, high = np.searchsorted(found, (stored.begin, stored.end))
     dropped = np.append(-1, found)[np.maximum(high - steps, 0)]  # the newest that is one too many
@@ -101,7 +101,7 @@ def first_kept(stored: StoredMarks, steps: int) -> Int64:
 
 
 def oldest_in(stored: StoredMarks, lookback: int) -> Int64:
-    """The first row of each lane that can be drawn: of those before it, rows that are read with them are gone."""
+    """Return the first drawable row of each lane: those before it need rows that are gone."""
     marks, begin = stored.marks, stored.begin
     begins = np.flatnonzero(marks & FIRST)
     most = np.where(stored.first > 0, np.minimum(lookback, stored.end - begin), 0)
@@ -110,7 +110,7 @@ def oldest_in(stored: StoredMarks, lookback: int) -> Int64:
 
 
 def ready_in(stored: StoredMarks, held: Bool, window: Window) -> Int64:
-    """The first row of each lane whose window is not complete.
+    """Return the first row of each lane whose window is incomplete.
 
     Args:
         stored: The marks.
@@ -189,7 +189,7 @@ def recover(marks: Bytes, counters: Int64, lanes: Int64, rows: int, steps: int, 
 
 
 def with_starts(stored: StoredMarks, steps: Int64, starts: int) -> Bytes:
-    """The marks of lanes where items start at every `starts`-th step.
+    """Return the marks of lanes in which items start at every `starts`-th step.
 
     Args:
         stored: The marks.

@@ -139,7 +139,7 @@ class Ring:
         return other
 
     def _bind(self, notify: Callable[[int], object], taken: Bytes | None) -> None:
-        """Have a kernel work on the arrays."""
+        """Make a kernel that works on the arrays."""
         kernel = self.kernel = self._kernels.Ring(
             self._layouts,
             len(self.observations),
@@ -205,7 +205,7 @@ class Ring:
         return self._kernels.Gather(list(columns), list(picks), self._mapped)
 
     def at(self, rows: Int64, lane: Int64 | int) -> tuple[Int64, Int64 | int, Int64]:
-        """Where rows of a lane are, as an index of `marks` and `given`."""
+        """Return the index of rows of a lane in `marks` and `given`."""
         blocks, _, block = self.marks.shape
         return place_of(rows % (blocks * block), lane, block)
 

@@ -57,7 +57,7 @@ class BufferCopy(Frozen):
 
 
 def copied(core: Core) -> BufferCopy:
-    """A copy of a buffer, made under its lock."""
+    """Copy a buffer under its lock."""
     ring = core.ring
     snapshot = Snapshot(core)
     columns = list[Array]()

@@ -219,7 +219,7 @@ class OpenSave:
         return ranges
 
     def _check_ranges(self, parts: Sequence[tuple[StepsFile, TensorReader]]) -> None:
-        """Every stored row is in one file."""
+        """Check that every stored row is in exactly one file."""
         firsts = self.lanes.first
         ranges = np.concatenate([np.empty((0, 3), np.int64), *(part.ranges for part, _ in parts)])
         live = clipped(ranges, firsts)

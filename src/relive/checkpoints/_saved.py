@@ -56,7 +56,7 @@ class Saved:
         self._ended.set()
 
     def _forked(self) -> None:
-        """In a child of the process that saves, where the wait would never end."""
+        """End with an error in a child of the process that saves, where the wait would never end."""
         if not self.done:
             self._ended = threading.Event()
             what = "The thread that saves stayed in the process that this one was forked from"
@@ -64,7 +64,7 @@ class Saved:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """True once the save has ended."""
         return self._ended.is_set()
 
     @property
@@ -79,7 +79,7 @@ class Saved:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The seconds that the save took."""
         return self.wait()._seconds
 
     def __repr__(self) -> str:

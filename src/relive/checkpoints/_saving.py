@@ -354,7 +354,7 @@ def _written(folder: Folder, name: str, number: int, writer: TensorWriter) -> Fi
 
 
 def _planned(snapshot: Snapshot, basis: Basis | None) -> tuple[list[StepsFile], Int64]:
-    """The files of the last save that go on being used, and the rows that have to be written.
+    """Plan which files of the last save stay in use, and which rows have to be written.
 
     A file of which less than half is still stored is not used any more, and neither are the smallest where there are
     many; what is still stored of them is written again.

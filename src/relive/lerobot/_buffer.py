@@ -441,10 +441,10 @@ class ReplayBuffer:
 
     @property
     def dones(self) -> StoredColumn:
-        """Whether stored steps ended their episodes in a terminal state, likewise."""
+        """The flags of stored steps that ended their episodes in a terminal state, likewise."""
         return self._column(lambda batch: batch["done"].bool())
 
     @property
     def truncateds(self) -> StoredColumn:
-        """Whether stored steps' episodes were ended from outside, likewise."""
+        """The flags of stored steps whose episodes were ended from outside, likewise."""
         return self._column(lambda batch: batch["truncated"].bool())

@@ -32,7 +32,7 @@ class Keeping:
         self._buffer: ReplayBuffer | None = None
 
     def load(self, capacity: int, boundaries: float, seed: int | np.random.Generator | None) -> ReplayBuffer | None:
-        """The buffer that was saved last, None if there is none.
+        """Load the buffer that was saved last; return None if there is none.
 
         Raises:
             CorruptionError: The save is damaged.

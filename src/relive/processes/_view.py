@@ -128,7 +128,7 @@ class ReaderView:
 
 
 def _stored(marks: Bytes, first: int) -> StoredMarks:
-    """The marks of one lane's rows from `first` on."""
+    """Hold the marks of one lane's rows from `first` on."""
     return StoredMarks.of(marks, np.array([first]), np.array([first + len(marks)]))
 
 

@@ -64,7 +64,7 @@ def _is_shared(file: str) -> bool:
 
 
 def _joined(segment: Segment, about: BufferDescription, choices: Choices, takes_over: bool) -> Joined:
-    """The arrays of a segment, with a sampler's own where the segment has none for it."""
+    """Join the arrays of a segment with a sampler's own, if the segment has none for it."""
     whole = False
     if about.sampler is not None:
         whole = choices.identity == identity(
@@ -90,8 +90,8 @@ class Joined:
         self.sync, self.close = segment.sync, segment.close
 
     def host(self, name: str) -> Array:
-        """As in `Memory`."""
+        """Return the array that was asked for as `name`."""
         return self._own[name] if name in self._own else self._segment.host(name)
 
     def announce(self, name: str, value: bytes) -> None:
-        """The arrays are known already."""
+        """Do nothing: the arrays are known already."""

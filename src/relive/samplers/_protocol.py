@@ -59,7 +59,7 @@ class Carried(NamedTuple):
 
 
 class Share(Frozen):
-    """What one buffer's part is in a draw over several; see `share` in `_buffer/drawing.py`.
+    """One buffer's part in a draw over several; see `share` in `_buffer/drawing.py`.
 
     Attributes:
         total: The sum of what items are drawn in proportion to: `priority**alpha`, or 1 for each item, or each episode,
@@ -183,7 +183,7 @@ class Sampler(Protocol):
 
     @property
     def prioritizes(self) -> bool:
-        """Whether it has priorities; then its index has `update` and `priorities`, and the ring keeps given ones."""
+        """True if it has priorities; then its index has `update` and `priorities`, and the ring keeps given ones."""
         return False
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:

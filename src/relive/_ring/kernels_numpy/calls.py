@@ -41,7 +41,7 @@ class Lock(RLock):  # type: ignore[misc]  # final to the type checker only
         return True
 
     def forked(self) -> None:
-        """In a forked child: threads that waited are not there, nor one that was inside, unless it is this one."""
+        """Forget threads that waited or held the lock, in a forked child, unless this thread holds it."""
         if not self._is_owned():  # type: ignore[attr-defined]
             self._at_fork_reinit()  # type: ignore[attr-defined]
             self._holds = RLock()

@@ -30,7 +30,7 @@ class Gather:
     def expand(
         self, ring: RingRows, slots: Int64, discounts: Float32, last: bool, outs: list[Array] | None
     ) -> Expanded:
-        """The windows at `slots`, and the rows of anchors and successors in `outs` or in new arrays.
+        """Return the windows at `slots`, with the rows of anchors and successors in `outs` or in new arrays.
 
         `last`: the call reads nothing of these rows afterwards. The native kernel then copies large batches outside of
         the buffer's lock, and writes wait before they would overwrite such rows.

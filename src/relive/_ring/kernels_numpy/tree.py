@@ -69,7 +69,7 @@ def _search_exactly(group: list[float], target: float) -> tuple[int, float]:
 
 
 def _news(ring: Ring, seen: Int64s, largest: float, initial: float) -> tuple[Changes, float, Float64s]:
-    """What changed in `ring` since `seen`, the largest raw priority so far, and those of the slots that came.
+    """Return the ring's changes since `seen`, the largest raw priority so far, and those of the new slots.
 
     They have what they were given, or else the largest that was ever set or given, or else `initial`.
     """
