@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..errors import ArgumentError, NotEnoughData, PriorityError, StaleId, event
+from ._ring import BETA, EMPTY, MISPLACED, NOT_FINITE, UNFIT, UNKNOWN, UNWRITTEN
 from ._seen import Seen
-from ._state import EMPTY, MISPLACED, NOT_FINITE, UNFIT, UNKNOWN, UNWRITTEN
 
 _CALL = "found on the device by an earlier call"
 _NOTHING = f"{_CALL}, and nothing was changed by it"
@@ -17,6 +17,7 @@ _ERRORS: dict[int, tuple[type[Exception], str, str]] = {
     EMPTY: (NotEnoughData, "draws from a buffer without items", "DeviceBuffer.sample"),
     UNWRITTEN: (StaleId, "ids that no step ever had", "DeviceBuffer.write(ids)"),
     MISPLACED: (ArgumentError, "ids of steps at which a field is not kept", "DeviceBuffer.write(ids)"),
+    BETA: (ArgumentError, "exponents that are negative or not finite, for which 0 served", "DeviceBuffer.sample(beta)"),
     UNFIT: (PriorityError, "priorities that are negative or not finite", "DeviceBuffer.add(priority)"),
 }
 
@@ -25,7 +26,7 @@ class Late:
     """Raises what the counts of errors say, once; of a device that does not tell by itself only in `check`.
 
     Args:
-        flags: The counts, int64 `[9]`.
+        flags: The counts, int64 `[n]`.
     """
 
     def __init__(self, flags: Tensor) -> None:
