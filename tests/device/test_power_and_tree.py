@@ -14,6 +14,8 @@ from needs import needs
 torch = needs("torch")
 
 from device_trees import CAPACITIES, Twins, leaves, ring_with_a_life, some_ids, twins, uniforms
+from relive.device._power import power
+from relive.device._random import key_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from relive import Anneal, Prioritized
@@ -21,8 +23,6 @@ from relive._ring import kernels_numpy
 from relive._ring.kernels_numpy.power import power as numpy_power
 from relive._ring.plans import State
 from relive.device import _draw, _tree, _update
-from relive.device._power import power
-from relive.device._random import key_of
 from relive.samplers._priorities import ProportionalSampling
 
 NUMBERS = [0.0, 5e-324, 1e-310, 2.0**-1022, 2.0**-1000, 1.0, 2.0**960, 1.5e300]

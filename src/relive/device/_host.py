@@ -13,6 +13,7 @@ from .._base.types import Array, Int64
 from ..buffer import ReplayBuffer
 from ..errors import ReliveError, message
 from ..items import Transitions
+from ..schema import Schema
 from ._fields import taken
 from ._ring import LanesRing
 from ._samplers import WeightedDraws

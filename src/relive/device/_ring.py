@@ -1,9 +1,9 @@
 """The rows of all lanes, which every call moves by one, and the observations that no row has room for.
 
-Call number t writes row `t % R` of every lane. `id = t * lanes + lane`, and `id % (R * lanes)` is its place in every flat
-tensor: one row later is `+ lanes`. Each observation is stored once: the row after a step has its `next_obs`. Where an
-episode ends or a stream is cut, that row belongs to the next stream, and the observation becomes a *final*. Finals of all
-lanes share a ring in the same tensor as the rows, so each read is arithmetic on places, and a gather.
+Call number t writes row `t % R` of every lane. `id = t * lanes + lane`, and `id % (R * lanes)` is its place in every
+flat tensor: one row later is `+ lanes`. Each observation is stored once: the row after a step has its `next_obs`. Where
+an episode ends or a stream is cut, that row belongs to the next stream, and the observation becomes a *final*. Finals
+of all lanes share a ring in the same tensor as the rows, so each read is arithmetic on places, and a gather.
 
     rows    `flags`, `place` (where the successor lies of a step that ended or was cut), and the fields
     finals  F of them; `owner` has the id of the step of each
@@ -34,9 +34,9 @@ from ._fields import Fields, TensorField, taken, widened
 from ._stacks import Stacks
 from ._step import CUT, FIRST, LOST, PAUSE, STEP, STOP, TERMINATED, TRUNCATED, LanesStep
 
-# Counts. Those from UNKNOWN on are errors.
-DRAWS, DRAWN, UPDATED, STALE, SHUNNED, ABSENT = range(6)
-UNKNOWN, NOT_FINITE, UNFIT, EMPTY, UNWRITTEN, MISPLACED, BETA = range(6, 13)
+# Counts. SERVED are the draws that found items, APPLIED the updates of items that could be drawn; those from UNKNOWN on are errors.
+DRAWS, DRAWN, SERVED, UPDATED, APPLIED, SHUNNED, ABSENT = range(7)
+UNKNOWN, NOT_FINITE, UNFIT, UNWRITTEN, MISPLACED, BETA = range(7, 13)
 COUNTS = 13
 
 
@@ -93,30 +93,30 @@ class LanesRing:
         self.flags, self.place = full(self.size, dtype=torch.uint8), full(self.size, dtype=torch.int32)
         self.owner, self.ended, self.floor = full(finals + lanes, fill=-1), full(1, fill=-1), full(1)
         # The number of the next call, the first id of that call, and of the one R calls before.
-        self.clock = torch.tensor([0, 0, -self.size], device=device)
+        self.clock = torch.tensor([0, 0, -self.size]).to(device)
         self.call, self.next, self.oldest = (self.clock[k : k + 1] for k in range(3))
         self.counts = full(COUNTS)
-        self._tick = torch.tensor([1, lanes, lanes], device=device)
+        self._tick = torch.tensor([1, lanes, lanes]).to(device)
         self.lane, self.all = torch.arange(lanes, device=device), torch.ones(lanes, dtype=torch.bool, device=device)
         # The rows of a call: before it, its own, after it; the newest that can start items now.
-        self._offsets = torch.tensor([-1, 0, 1, 1 - self.span], device=device) * lanes
-        self._edges = torch.tensor([-steps * lanes, (1 - self.span) * lanes], device=device)
-        self._bits = torch.tensor(
-            [[STEP], [TERMINATED], [TRUNCATED], [FIRST], [LOST]], dtype=torch.uint8, device=device
-        )
+        self._offsets = torch.tensor([-1, 0, 1, 1 - self.span]).to(device) * lanes
+        self._edges = torch.tensor([-steps * lanes, (1 - self.span) * lanes]).to(device)
+        bits = [[STEP], [TERMINATED], [TRUNCATED], [FIRST], [LOST]]
+        self._bits = torch.tensor(bits, dtype=torch.uint8).to(device)
         # A Python number in `where` is a launch; a tensor that is there is none.
         dtypes = {field.dtype for field in fields} | {torch.float32}
         self.zero = {dtype: torch.zeros((), dtype=dtype, device=device) for dtype in dtypes}
         self.none, self.spare, self._aside = full(fill=-1), full(fill=self.size), self.lane + finals
-        self.one, self.one_step = full(dtype=torch.float32, fill=1), full(dtype=torch.int32, fill=1)
+        self.one_step = full(dtype=torch.int32, fill=1)
         self._tags = full(self.size + 1 if repeats else 0, dtype=torch.int32, fill=-1)
         self._ranges: dict[tuple[int, torch.dtype], Tensor] = {}
+        self._drawn: dict[int, Tensor] = {}
         self.stacks = Stacks(fields, self.data, self.flags, lanes)
 
     def add(self, step: LanesStep) -> Written:
         """Write one step of the lanes of its mask."""
         rows, ids = self._places(), self.lane + self.next
-        before, row, after, *_ = rows
+        before, row, *_ = rows
         was = self.flags[before]
         open_ = (was & (STEP | STOP)) == STEP
         active = self.all if step.mask is None else step.mask
@@ -237,6 +237,14 @@ class LanesRing:
             self._ranges[n, dtype] = torch.arange(n, dtype=dtype, device=self.lane.device)
         return self._ranges[n, dtype]
 
+    def drew(self, n: int, there: Tensor) -> None:
+        """Count a draw of `n` items, which found some where `there`."""
+        if n not in self._drawn:  # made once, so before a capture
+            self._drawn[n] = torch.full((2,), n, device=self.lane.device)
+            self._drawn[n][:1].fill_(1)
+        self.counts[DRAWS : DRAWN + 1].add_(self._drawn[n])
+        self.counts[SERVED : SERVED + 1].add_(there)
+
     def bounds(self) -> tuple[Tensor, Tensor]:
         """Return the first id that an item can have, and the one after the last."""
         edges = self.next + self._edges
@@ -287,6 +295,6 @@ class LanesRing:
 
 
 def rows_for(fields: Sequence[TensorField], steps: int, window: Window) -> int:
-    """Return the rows of a lane that keeps so many calls: one more for the newest successors, and those before items."""
+    """Return the rows of a lane: those of `steps` calls, one for the newest successors, and those before items."""
     unit = math.lcm(*(field.every for field in fields))
     return -(-(steps + 1 + window.lookback) // unit) * unit

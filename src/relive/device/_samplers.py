@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..samplers import Anneal, Prioritized
 from ._fields import taken
-from ._ring import BETA, DRAWS, NOT_FINITE, STALE, UNFIT, UNKNOWN, UPDATED, LanesRing, Written
+from ._ring import APPLIED, BETA, DRAWS, NOT_FINITE, UNFIT, UNKNOWN, UPDATED, LanesRing, Written
 from ._step import STEP
 from ._stretches import Stretches
 
@@ -97,14 +97,15 @@ class EvenDraws:
             running = self._counted.running()
             count = running[-1:]
             at, _ = self._counted.find(torch.minimum(number % count.clamp(min=1), count - 1), running)
-            return Found(torch.where(count > 0, ring.ids_at(at), ring.none), at, ring.one.expand(n), count > 0)
+            there = count > 0
+            return Found(torch.where(there, ring.ids_at(at), ring.none), at, there.float().expand(n), there)
         first, count = self._calls()
         there = count > 0
         number = number % count.clamp(min=1) + first
         if ring.starts > 1:
             number = number // ring.lanes * (ring.starts * ring.lanes) + number % ring.lanes
         ids = torch.where(there, number, ring.none)
-        return Found(ids, ids % ring.size, ring.one.expand(n), there)
+        return Found(ids, ids % ring.size, there.float().expand(n), there)
 
     def _calls(self) -> tuple[Tensor, Tensor]:
         """Return the first item's number, and how many there are; items start at every `starts`-th call."""
@@ -165,7 +166,7 @@ class WeightedDraws:
         self._stretches = Stretches(ring, self._units, settings.weights == "buffer")
         self._leaves = torch.zeros(ring.size + self._stretches.width, device=device)  # a stretch to spare
         self._largest, self._zero = torch.zeros((), device=device), torch.zeros((), device=device)  # 0: none was set
-        self._initial = self._mass(torch.tensor(float(settings.initial), device=device))
+        self._initial = self._mass(torch.full((), float(settings.initial), device=device))
 
     def _mass(self, raw: Tensor) -> Tensor:
         mass = (raw.float() ** self._own.alpha).clamp(1 / self._scale, LARGEST)
@@ -241,8 +242,7 @@ class WeightedDraws:
         ring.counts[UNKNOWN : NOT_FINITE + 1].add_(wrong)
         fine = wrong.sum() == 0
         known = ring.drawable(ids) & fine
-        offered = fine * len(ids)
-        ring.counts[UPDATED : STALE + 1].add_(torch.stack((offered, offered - known.sum())))
+        ring.counts[UPDATED : APPLIED + 1].add_(torch.stack((fine.expand(len(ids)), known)).sum(1))
         mass = self._mass(raw)
         at = torch.where(known, ids % ring.size, ring.spare)
         self._leaves.index_copy_(0, torch.where(ring.last_of(at), at, ring.spare), mass)
@@ -261,7 +261,7 @@ class WeightedDraws:
     def put(self, at: Tensor, raw: Tensor, largest: float) -> None:
         """Take over priorities from another buffer."""
         self._leaves.index_copy_(0, at, self._mass(raw))
-        self._largest.copy_(self._mass(torch.tensor(largest)))
+        self._largest.copy_(self._mass(torch.full_like(self._largest, largest)))
         self.restored()
 
     def drop(self) -> None:

@@ -29,7 +29,7 @@ class SequenceReader:
         self._back = 0 if item.across_episodes else item.burn_in  # rows before the anchor
         self._i = torch.arange(item.steps + item.n_step, device=device)  # positions of observations
         self._k = torch.arange(item.n_step, device=device)
-        self._powers = torch.tensor([item.gamma**k for k in range(item.n_step + 1)], device=device)
+        self._powers = torch.tensor([item.gamma**k for k in range(item.n_step + 1)]).to(device)
 
     def read(self, ids: Tensor, at: Tensor) -> Fields:
         """Return the fields of the items `ids` at `at`; of id -1 padding alone."""
@@ -63,7 +63,7 @@ class SequenceReader:
             led = led & (i >= begin)
         fields: Fields = {}
         for field in ring.fields:
-            (name, *rest), data = field.keys, ring.data[field]
+            rest = field.keys[1:]
             if field.observed:
                 seen = self._gathered(field, base, newest, (i > last).long())
                 fields["all_obs", *rest] = seen
@@ -97,7 +97,7 @@ class SequenceReader:
         return (mask & ((at_end & (TERMINATED | LOST)) == 0)) * self._powers[steps]
 
     def _state(self, field: TensorField, ids: Tensor, rows: Tensor, begin: Tensor) -> Tensor:
-        """Return a field that is kept at every so many calls, as it was at the first step; zero where it was not kept."""
+        """Return a field with `every` as it was at the first step; zero where that does not keep it."""
         ring = self._ring
         values = taken(ring.data[field], ring.kept(field, rows.gather(1, begin)[:, 0]))
         if not self._back:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._buffer.stats import Stats
 from ..samplers import Prioritized
-from ._ring import ABSENT, DRAWN, DRAWS, STALE, UPDATED, LanesRing
+from ._ring import ABSENT, APPLIED, DRAWN, DRAWS, UPDATED, LanesRing
 from ._samplers import Draws, WeightedDraws
 from ._step import CUT, LOST, TERMINATED, TRUNCATED
 
@@ -48,7 +48,7 @@ def stats_of(
         raw = draws.raw(stored[ring.drawable(stored)] % ring.size)
         raw = raw[raw > 0]
     if isinstance(sampler, Prioritized) and last is not None:
-        beta = sampler.beta if isinstance(sampler.beta, int | float) else sampler.beta(max(counts[DRAWS] - 1, 0))
+        beta = sampler.beta if isinstance(sampler.beta, int | float) else sampler.beta.at(max(counts[DRAWS] - 1, 0))
     ids, weights = (torch.empty(0), torch.empty(0)) if last is None else (last[0].cpu(), last[1].cpu().double())
     return Stats(
         size=len(stored),
@@ -63,7 +63,7 @@ def stats_of(
         ends=int(((flags & (TERMINATED | TRUNCATED)) > 0).sum()),
         repeated_finals=0,
         updates=counts[UPDATED],
-        stale_updates=counts[STALE],
+        stale_updates=counts[UPDATED] - counts[APPLIED],
         slow_adds=0,
         beta=float(beta),
         effective_sample_size=float(weights.sum() ** 2 / (weights**2).sum()) if weights.any() else 0.0,

@@ -77,7 +77,7 @@ class Stretches:
         return self._least[:-1].amin() if self._least is not None else self._sums.new_tensor(MOST)
 
     def find(self, target: Tensor, running: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the places at which the running sums pass the targets, from -1 (where all is 0) on, and their numbers."""
+        """Return the places at which the running sums pass the targets, and their numbers; any if all are 0."""
         stretch = torch.searchsorted(running, target, right=True)
         units, rest = self._units(stretch), target - running[stretch] + self._sums[stretch]
         inside = (units.cumsum(1) <= rest[:, None]).sum(1, keepdim=True)

@@ -22,10 +22,10 @@ class TransitionReader:
     def __init__(self, ring: LanesRing, item: Transitions) -> None:
         self._ring, self._item, device = ring, item, ring.clock.device
         self._k = torch.arange(item.n_step, device=device)
-        self._powers = torch.tensor([item.gamma**k for k in range(item.n_step + 1)], device=device)
+        self._powers = torch.tensor([item.gamma**k for k in range(item.n_step + 1)]).to(device)
         bits = [[TERMINATED], [TRUNCATED], [OVER], [TERMINATED | LOST]]
-        self._bits = torch.tensor(bits, dtype=torch.uint8, device=device)
-        self._wanted = torch.tensor([[TERMINATED], [TRUNCATED], [0], [0]], dtype=torch.uint8, device=device)
+        self._bits = torch.tensor(bits, dtype=torch.uint8).to(device)
+        self._wanted = torch.tensor([[TERMINATED], [TRUNCATED], [0], [0]], dtype=torch.uint8).to(device)
 
     def read(self, ids: Tensor, at: Tensor) -> Fields:
         """Return the fields of the items at `at`, whose ids are not needed."""

@@ -7,7 +7,7 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -29,7 +29,7 @@ from . import _host
 from ._arguments import Arguments, refuse
 from ._fields import fields_of
 from ._late import Late
-from ._ring import DRAWN, DRAWS, EMPTY, SHUNNED, LanesRing, rows_for
+from ._ring import SHUNNED, LanesRing, rows_for
 from ._samplers import Draws, EvenDraws, Found, WeightedDraws
 from ._sequences import SequenceReader
 from ._stats import stats_of
@@ -179,8 +179,12 @@ class DeviceBuffer:
         _host.fill(made, buffer)
         return made
 
+    def _turn(self, writes: bool = False, look: bool = True, changes: bool = False) -> AbstractContextManager[None]:
+        """Return the turn of a call; none while PyTorch compiles, which traces operations alone."""
+        return nullcontext() if torch.compiler.is_compiling() else self._ordered(writes, look, changes)
+
     @contextmanager
-    def _turn(self, writes: bool = False, look: bool = True, changes: bool = False) -> Iterator[None]:
+    def _ordered(self, writes: bool, look: bool, changes: bool) -> Iterator[None]:
         """Let one call at a time run, ordered after the one before on any stream.
 
         A call that changes the buffer raises no earlier call's error, since a loop that logs the error would lose the
@@ -229,8 +233,8 @@ class DeviceBuffer:
         """Add one step of every lane, or of those of `mask`; does not wait.
 
         All are tensors on the buffer's device with the schema's dtypes and the leading axis `[L]`; stacked fields are
-        given as whole stacks. A stack that the stored frames cannot show, since its stream does not begin padded or does
-        not continue in the next stack, is left out with its step, and a notice tells how many there were.
+        given as whole stacks. A stack that the stored frames cannot show, since its stream does not begin padded or
+        does not continue in the next stack, is left out with its step, and a notice tells how many there were.
 
         Args:
             next_obs: Observations after the step, nested as in the schema.
@@ -300,10 +304,8 @@ class DeviceBuffer:
         with self._turn():
             if not self._added:
                 raise NotEnoughData(message("at least 1 drawable item", "0", "DeviceBuffer.sample", "add steps first"))
-            counts, found = self._ring.counts, self._draws.draw(n, exponent)
-            counts[DRAWS].add_(1)
-            counts[DRAWN].add_(n)
-            counts[EMPTY : EMPTY + 1].add_(~found.there)
+            found = self._draws.draw(n, exponent)
+            self._ring.drew(n, found.there)
             self._last = found.ids, found.weights
             return self._batch(found)
 
