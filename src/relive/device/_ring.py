@@ -34,7 +34,8 @@ from ._fields import Fields, TensorField, taken, widened
 from ._stacks import Stacks
 from ._step import CUT, FIRST, LOST, PAUSE, STEP, STOP, TERMINATED, TRUNCATED, LanesStep
 
-# Counts. SERVED are the draws that found items, APPLIED the updates of items that could be drawn; those from UNKNOWN on are errors.
+# Counts. SERVED are the draws that found items, APPLIED the updates of items that could be drawn; those from UNKNOWN on
+# are errors.
 DRAWS, DRAWN, SERVED, UPDATED, APPLIED, SHUNNED, ABSENT = range(7)
 UNKNOWN, NOT_FINITE, UNFIT, UNWRITTEN, MISPLACED, BETA = range(7, 13)
 COUNTS = 13
@@ -91,7 +92,8 @@ class LanesRing:
         cells = {field: self.size // field.every + 1 + field.observed * (finals + lanes) for field in fields}
         self.data = {field: full(cells[field], *field.shape, dtype=field.dtype) for field in fields}
         self.flags, self.place = full(self.size, dtype=torch.uint8), full(self.size, dtype=torch.int32)
-        self.owner, self.ended, self.floor = full(finals + lanes, fill=-1), full(1, fill=-1), full(1)
+        self.owner, self.ended = full(finals + lanes, fill=-1), full(1, fill=-1)
+        self.floor, self.cleared = full(1), full(1)  # the first id after `clear`
         # The number of the next call, the first id of that call, and of the one R calls before.
         self.clock = torch.tensor([0, 0, -self.size]).to(device)
         self.call, self.next, self.oldest = (self.clock[k : k + 1] for k in range(3))
@@ -207,6 +209,7 @@ class LanesRing:
         """Drop all steps."""
         self.flags.zero_()
         self.floor.copy_(self.next)
+        self.cleared.copy_(self.next)
 
     def write(self, ids: Tensor, values: Mapping[TensorField, Tensor]) -> None:
         """Write values back to steps that are stored; the last one for a step counts. A wrong id refuses all."""
@@ -285,7 +288,7 @@ class LanesRing:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors that a save holds, by name."""
-        names = ("flags", "place", "owner", "ended", "floor", "clock", "counts")
+        names = ("flags", "place", "owner", "ended", "floor", "cleared", "clock", "counts")
         return {name: getattr(self, name) for name in names}
 
     @property

@@ -419,7 +419,7 @@ class DeviceBuffer:
             remedy = "a stream begins with a padded stack, and each stack continues in the next one"
             warnings.warn(event(what, "DeviceBuffer.add", remedy), ReliveWarning, stacklevel=4)
             self._told = shunned
-        kept, calls = len(ring.calls()), min(int(ring.call), ring.steps)
+        kept, calls = len(ring.calls()), min((int(ring.next) - int(ring.cleared)) // ring.lanes, ring.steps)
         if kept < calls and not self._short:
             self._short = True
             share = min(self.boundaries * calls / max(kept, 1), 1.0)
