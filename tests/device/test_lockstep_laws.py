@@ -165,7 +165,7 @@ def test_updates(n_step: int, holes: float) -> None:
 
 
 def _assert_priorities(buffer: relive.DeviceBuffer, items: torch.Tensor, kept: Mapping[int, float]) -> None:
-    wanted = torch.tensor([kept[i] for i in items.tolist()])
+    wanted = torch.tensor([kept[i] for i in items.tolist()], dtype=torch.float32)
     torch.testing.assert_close(buffer.priorities(items), wanted, rtol=4e-6, atol=4e-6)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -34,8 +34,9 @@ from ..storage import Ram, Storage
 from . import _manifest
 from ._filling import check_fresh, check_sampler, fill_limiter, fill_ring, fill_sampler
 from ._lanes import MOST
+from ._manifest import Manifest
 from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS, LIMITER
-from ._reading import OpenSave
+from ._reading import OpenSave, tokens_after
 from ._saved_as import built, not_given
 from ._saving import Saver
 from ._snapshot import Facts, restore
@@ -139,6 +140,9 @@ def load(
     with ExitStack() as open_files:
         folders = [open_files.enter_context(closing(Folder(check.path(each, "load(path)")))) for each in paths]
         try:
+            if device is not None and len(folders) == 1 and (found := _of_device(folders[0], number)) is not None:
+                choices = (lanes, capacity, boundaries, item, sampler, storage, limiter)
+                return _loaded_on(folders[0], found, device, seed, choices)
             saves = [open_files.enter_context(_opened(folder, number)) for folder in folders]
             chosen = _chosen(lanes, saves, several)
             if device is not None and storage is not None:
@@ -153,12 +157,18 @@ def load(
         return loaded
     with importing:
         from ..device import DeviceBuffer
-    made = DeviceBuffer.of(loaded, device=device)
-    made._tally = loaded._core.tally  # it goes on with these saves
-    return made
+    return DeviceBuffer.of(loaded, device=device, seed=seed if isinstance(seed, int) else None)
+
+
+T = TypeVar("T")
 
 
 def _opened(folder: Folder, number: int | None) -> OpenSave:
+    return _tried(folder, number, OpenSave)
+
+
+def _tried(folder: Folder, number: int | None, opened: Callable[[Folder, int], T]) -> T:
+    """Open a save, the newest one where no number is given."""
     while True:
         numbers = _manifest.numbers(folder)
         if not numbers:
@@ -167,10 +177,34 @@ def _opened(folder: Folder, number: int | None) -> OpenSave:
         if wanted not in numbers:
             raise StorageError(message(f"one of the saves {sorted(numbers)}", f"`{wanted}`", "load(number)"))
         try:
-            return OpenSave(folder, wanted)
+            return opened(folder, wanted)
         except StorageError:
             if wanted in _manifest.numbers(folder):  # else a later save has just replaced it
                 raise
+
+
+def _of_device(folder: Folder, number: int | None) -> Manifest | None:
+    """Return the manifest of a save if a `DeviceBuffer` saved it."""
+    manifest = _tried(folder, number, _manifest.read)
+    return manifest if "device" in manifest.choices else None
+
+
+def _loaded_on(folder: Folder, manifest: Manifest, device: Any, seed: Any, choices: tuple[object, ...]) -> DeviceBuffer:
+    """Build the `DeviceBuffer` of a save.
+
+    Raises:
+        ArgumentError: A choice was given that is the saved one here.
+    """
+    names = ("lanes", "capacity", "boundaries", "item", "sampler", "storage", "limiter")
+    for name, value in zip(names, choices, strict=True):
+        if value is not None:
+            remedy = '`relive.load(path, device="cpu").host()` is an ordinary buffer'
+            wanted = f"no `{name}` for a save of a `DeviceBuffer`"
+            raise ArgumentError(message(wanted, f"`{value!r}`", f"load({name})", remedy))
+    with importing:
+        from ..device._saves import loaded
+    later = tokens_after(folder, manifest.number)
+    return loaded(folder, manifest.number, device, seed, later)
 
 
 def _with_remedy(error: CorruptionError, folder: Folder) -> CorruptionError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from .._base.nests import nested, paths
 from .._base.types import Array, Int64
 from ..buffer import ReplayBuffer
-from ..errors import ReliveError, message
+from ..errors import ReliveError, ReliveWarning, message
 from ..items import Transitions
 from ..schema import Schema
 from ._fields import taken
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 def made_of(source: DeviceBuffer) -> ReplayBuffer:
     """Return an ordinary buffer with the steps and priorities of a device buffer."""
-    ring = source._ring
     refuse_states(source.schema, "DeviceBuffer.host")
     made = ReplayBuffer(
         source.schema,
@@ -35,18 +35,25 @@ def made_of(source: DeviceBuffer) -> ReplayBuffer:
         sampler=source.sampler,
         boundaries=source.boundaries,
     )
-    for call in ring.calls():
-        at = _places(ring, range(call, call + 1))
-        flags = ring.flags[at]
-        after, lost = ring.successor(at, (flags & OVER) == 0), (flags & LOST) > 0
-        for unknown in (False, True):
-            who = torch.nonzero(((flags & STEP) > 0) & (lost == unknown))[:, 0]
-            if len(who):
-                _add(source, made, who, at[who], None if unknown else after[who])
-        ended = torch.nonzero((flags & (CUT | PAUSE)) > 0)[:, 0]
-        if len(ended):
-            made.cut(ended.cpu().numpy())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReliveWarning)  # what these steps make an ordinary buffer say
+        for call in source._ring.calls():
+            _add_call(source, made, call)
     return made
+
+
+def _add_call(source: DeviceBuffer, made: ReplayBuffer, call: int) -> None:
+    ring = source._ring
+    at = _places(ring, range(call, call + 1))
+    flags = ring.flags[at]
+    after, lost = ring.successor(at, (flags & OVER) == 0), (flags & LOST) > 0
+    for unknown in (False, True):
+        who = torch.nonzero(((flags & STEP) > 0) & (lost == unknown))[:, 0]
+        if len(who):
+            _add(source, made, who, at[who], None if unknown else after[who])
+    ended = torch.nonzero((flags & (CUT | PAUSE)) > 0)[:, 0]
+    if len(ended):
+        made.cut(ended.cpu().numpy())
 
 
 def _places(ring: LanesRing, calls: range) -> Tensor:

@@ -46,6 +46,10 @@ class Late:
         """Wait for the device; raise what it found."""
         self._raise(_errors(self._flags.cpu().tolist()))
 
+    def forget(self) -> None:
+        """Count errors from now on; wait for the device."""
+        self._told = _errors(self._flags.cpu().tolist())
+
     def _raise(self, counts: list[int]) -> None:
         told, self._told = self._told, counts
         for number, (error, what, at) in _ERRORS.items():

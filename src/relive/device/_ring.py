@@ -228,13 +228,13 @@ class LanesRing:
 
     def last_of(self, at: Tensor) -> Tensor:
         """Return which places no later entry repeats. The largest number does not depend on an order."""
-        number = self.range(len(at), torch.int32)
+        number = self.numbers(len(at), torch.int32)
         self._tags.scatter_reduce_(0, at, number, "amax")
         last: Tensor = self._tags[at] == number
         self._tags.index_fill_(0, at, -1)
         return last
 
-    def range(self, n: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    def numbers(self, n: int, dtype: torch.dtype = torch.int64) -> Tensor:
         """Return the numbers below n; made once, so before a capture."""
         if (n, dtype) not in self._ranges:
             self._ranges[n, dtype] = torch.arange(n, dtype=dtype, device=self.lane.device)

@@ -34,7 +34,13 @@ class Found(NamedTuple):
 
 
 class Draws(Protocol):
-    """A sampler of a ring."""
+    """A sampler of a ring.
+
+    Attributes:
+        generator: Of the draws; None: PyTorch's default one.
+    """
+
+    generator: torch.Generator | None
 
     def added(self, written: Written, priority: Tensor | None) -> None:
         """Take in what a call of `add` wrote."""
@@ -75,11 +81,11 @@ class EvenDraws:
 
     Args:
         ring: The rows.
-        generator: Of the draws.
+        generator: Of the draws; None: PyTorch's default one.
     """
 
-    def __init__(self, ring: LanesRing, generator: torch.Generator) -> None:
-        self._ring, self._generator = ring, generator
+    def __init__(self, ring: LanesRing, generator: torch.Generator | None) -> None:
+        self._ring, self.generator = ring, generator
         self._counted: Stretches | None = None
 
     def added(self, written: Written, priority: Tensor | None) -> None:
@@ -92,7 +98,7 @@ class EvenDraws:
     def draw(self, n: int, beta: float | Tensor | None) -> Found:
         """Draw `n` items with replacement."""
         ring = self._ring
-        number = torch.randint(1 << 62, (n,), device=ring.clock.device, generator=self._generator)
+        number = torch.randint(1 << 62, (n,), device=ring.clock.device, generator=self.generator)
         if self._counted is not None:
             running = self._counted.running()
             count = running[-1:]
@@ -157,11 +163,11 @@ class WeightedDraws:
     Args:
         ring: The rows.
         settings: The sampler.
-        generator: Of the draws.
+        generator: Of the draws; None: PyTorch's default one.
     """
 
-    def __init__(self, ring: LanesRing, settings: Prioritized, generator: torch.Generator) -> None:
-        self._ring, self._own, self._generator, device = ring, settings, generator, ring.clock.device
+    def __init__(self, ring: LanesRing, settings: Prioritized, generator: torch.Generator | None) -> None:
+        self._ring, self._own, self.generator, device = ring, settings, generator, ring.clock.device
         self._scale = 2.0 ** min(24, 62 - 18 - math.ceil(math.log2(ring.size)))
         self._stretches = Stretches(ring, self._units, settings.weights == "buffer")
         self._leaves = torch.zeros(ring.size + self._stretches.width, device=device)  # a stretch to spare
@@ -199,9 +205,9 @@ class WeightedDraws:
         ring, own = self._ring, self._own
         running = self._stretches.running()
         total = running[-1:]
-        share = torch.rand(n, dtype=torch.float64, device=total.device, generator=self._generator)
+        share = torch.rand(n, dtype=torch.float64, device=total.device, generator=self.generator)
         if own.stratified:
-            share = (share + ring.range(n)) / n
+            share = (share + ring.numbers(n)) / n
         at, units = self._stretches.find(torch.minimum((share * total).long(), total - 1), running)
         if own.weights == "none":
             chance = units / total.double() * self._starting()
@@ -228,11 +234,11 @@ class WeightedDraws:
         first, end = ring.bounds()
         if not ring.holes and ring.starts == 1:
             return end - first
-        return ring.drawable(ring.ids_at(ring.range(ring.size))).sum()
+        return ring.drawable(ring.ids_at(ring.numbers(ring.size))).sum()
 
     def items(self) -> Tensor:
         """Return the number of items with a positive priority, int64 `[1]`."""
-        ids = self._ring.ids_at(self._ring.range(self._ring.size))
+        ids = self._ring.ids_at(self._ring.numbers(self._ring.size))
         return (self._ring.drawable(ids) & (self._leaves[: self._ring.size] > 0)).sum()[None]
 
     def update(self, ids: Tensor, td_error: Tensor) -> None:

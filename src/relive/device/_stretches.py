@@ -27,7 +27,7 @@ class Stretches:
     def __init__(self, ring: LanesRing, units: Callable[[Tensor], Tensor], smallest: bool = False) -> None:
         self._ring, self._units = ring, units
         self.width = max(width for width in range(1, WIDTH + 1) if ring.lanes % width == 0)
-        self._count, self._begins = ring.size // self.width, ring.range(ring.rows) * ring.lanes
+        self._count, self._begins = ring.size // self.width, ring.numbers(ring.rows) * ring.lanes
         self._sums = torch.zeros(self._count + 1, dtype=torch.int64, device=ring.clock.device)  # one to spare
         self._least = torch.full_like(self._sums, MOST) if smallest else None
 

@@ -6,6 +6,7 @@ import math
 import os
 import threading
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,6 +17,7 @@ from torch import Tensor
 from .._base import check, forks
 from .._base.memory import available_bytes
 from .._base.nests import nested
+from .._base.types import Array
 from .._buffer.arguments import no_priorities, readable, too_many
 from .._buffer.call_lock import CallLock
 from .._buffer.choices import Choices
@@ -464,7 +466,8 @@ class DeviceBuffer:
 
     def _saves(self) -> Copies:
         if self._copies is None:
-            from ._saves import Copies
+            with forks.importing:
+                from ._saves import Copies
 
             self._copies = Copies(self._choices, self._ring, self._draws, self.generator, self._lock)
         return self._copies
@@ -480,6 +483,20 @@ class DeviceBuffer:
         kept.__dict__ = vars(self)  # the same buffer as another object, which outlives this one until it is saved
         self._autosave = begun(self, kept, self._autosave, os.fspath(path), every, keep)
         return self._autosave
+
+    def _generate(self, state: Array, kind: str) -> None:
+        """Take over the state of a generator; of another kind of device, begin one that the state decides."""
+        self.generator = self._draws.generator = torch.Generator(self.device)
+        if kind == self.device.type:
+            self.generator.set_state(torch.from_numpy(state.copy()))
+        else:
+            self.generator.manual_seed(zlib.crc32(state.tobytes()))
+
+    def _restored(self) -> None:
+        """Take in tensors that were filled from a save."""
+        self._draws.restored()
+        self._added = int(self._ring.next) > int(self._ring.cleared)
+        self._late.forget()
 
     def _changes(self) -> object:
         return self._calls
