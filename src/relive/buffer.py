@@ -580,8 +580,8 @@ class ReplayBuffer:
             StorageError: The directory cannot be written, is in use, or holds another buffer's saves; or another buffer
                 has an autosave there.
             ArgumentError: An argument outside these limits, or a generator that is not NumPy's.
-            ReliveError: Another process goes on writing to a `Shared` or `Mapped` buffer, for which each `Writer` waits.
-                Earlier saves stay.
+            ReliveError: Another process goes on writing to a `Shared` or `Mapped` buffer, for which each `Writer`
+                waits. Earlier saves stay.
 
         Where a copy of this buffer saved there meanwhile, as one that was loaded twice, a `ReliveWarning` says that its
         save is replaced.

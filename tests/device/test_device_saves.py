@@ -13,6 +13,7 @@ from lockstep_programs import Program
 from test_lockstep_laws import fill, items_of, small
 
 import relive
+from relive.checkpoints.inspection import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 
@@ -35,7 +36,7 @@ def test_a_load_goes_on_to_the_bit(seed: int, tmp_path: Path) -> None:
         if t % 13 == 7:
             program.buffer.save(tmp_path, keep=2)
     program.buffer.save(tmp_path)
-    assert relive.checkpoints.verify(tmp_path) == []
+    assert verify(tmp_path) == []
     other = relive.load(tmp_path, device="cpu")
     assert len(other) == len(program.buffer)
     assert other.stats() == program.buffer.stats().__replace__(effective_sample_size=0.0, age_quantiles=(), beta=0.0)
@@ -122,7 +123,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
     data = bytearray(steps.read_bytes())
     data[len(data) // 2] ^= 1
     steps.write_bytes(data)
-    assert relive.checkpoints.verify(tmp_path)
+    assert verify(tmp_path)
     with pytest.raises(relive.errors.CorruptionError):
         relive.load(tmp_path, device="cpu")
 
@@ -132,7 +133,7 @@ def test_choices_that_a_load_refuses(choice: dict[str, Any], tmp_path: Path) -> 
     buffer = small(seed=0)
     fill(buffer, 3, np.random.default_rng(0))
     buffer.save(tmp_path)
-    with pytest.raises(relive.ArgumentError, match="no `.*host"):
+    with pytest.raises(relive.ArgumentError, match=r"no `.*host"):
         relive.load(tmp_path, device="cpu", **choice)
     with pytest.raises(relive.StorageError, match="device="):
         relive.load(tmp_path)
@@ -190,7 +191,7 @@ def assert_held(mine: relive.Batch, priorities: torch.Tensor, host: relive.Repla
     for row, tag in enumerate(mine.tag.tolist()):
         batch, k = held[tag]
         for name in ("action", "reward", "steps", "terminated", "truncated", "discount"):
-            np.testing.assert_allclose(mine[name][row], batch[name][k], rtol=1e-6, err_msg=name)
+            np.testing.assert_allclose(mine[name][row], batch[name][k], rtol=1e-5, atol=1e-6, err_msg=name)
         assert np.array_equal(mine.obs.x[row], batch.obs.x[k])
         if mine.discount[row] > 0:
             assert np.array_equal(mine.next_obs.x[row], batch.next_obs.x[k])

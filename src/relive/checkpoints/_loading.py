@@ -140,9 +140,9 @@ def load(
     with ExitStack() as open_files:
         folders = [open_files.enter_context(closing(Folder(check.path(each, "load(path)")))) for each in paths]
         try:
-            if device is not None and len(folders) == 1 and (found := _of_device(folders[0], number)) is not None:
+            if device is not None and len(folders) == 1 and (manifest := _of_device(folders[0], number)) is not None:
                 choices = (lanes, capacity, boundaries, item, sampler, storage, limiter)
-                return _loaded_on(folders[0], found, device, seed, choices)
+                return _loaded_on(folders[0], manifest, device, seed, choices)
             saves = [open_files.enter_context(_opened(folder, number)) for folder in folders]
             chosen = _chosen(lanes, saves, several)
             if device is not None and storage is not None:

@@ -474,7 +474,8 @@ class _CoreTask(SaveTask):
             begun = time.perf_counter()
             core.access.still(lambda: self._copy(basis))
             self._generator = self._snapshot.generator()
-            core.writer.watch(self._guard)
+            if self._guard is not None:
+                core.writer.watch(self._guard)
             return time.perf_counter() - begun
 
     def _copy(self, basis: Basis | None) -> Int64:
@@ -487,7 +488,9 @@ class _CoreTask(SaveTask):
 
     def contents(self) -> Contents:
         """Return what is to be written; of the rows, as they were at the instant."""
-        steps = steps_writer(self._core.schema, self._guard, self._new) if len(self._new) else None
+        steps = None
+        if self._guard is not None and len(self._new):
+            steps = steps_writer(self._core.schema, self._guard, self._new)
         facts, generator = self._snapshot.facts, self._generator
         return Contents(self._kept, self._new, self._snapshot.head, steps, self._arrays, facts.counts, generator)
 

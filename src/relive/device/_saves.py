@@ -121,14 +121,14 @@ class DeviceTask(SaveTask):
         return {
             "schema": fields_of(made.schema),
             "num_envs": made.num_envs,
-            "rows": ring.rows,
+            "rows": made.rows,
             "steps": made.steps,
             "boundaries": made.boundaries,
             "item": described(made.item),
             "sampler": described(made.sampler),
             "window": made.window.facts,
             "digest": made.identity.hex(),
-            "device": {"kind": ring.lane.device.type, "masks": ring.holes},
+            "device": {"kind": ring.lane.device.type, "rows": ring.rows, "masks": ring.holes},
         }
 
     def take(self, basis: Basis | None) -> float:
@@ -181,7 +181,7 @@ class DeviceTask(SaveTask):
 
     def _arrays(self) -> Mapping[str, Array]:
         own = {} if self._generator is None else {"generator": self._generator.numpy()}
-        return {name: array for name, array in self._small.items()} | own
+        return self._small | own
 
     def check(self) -> None:
         """Do nothing: no other process writes here."""
@@ -212,6 +212,9 @@ def loaded(folder: Folder, number: int, device: Any, seed: int | None, later: It
         masks=masks, seed=seed,
     )  # fmt: skip
     copies = made._saves()
+    with damaged(at):
+        if copies.ring.rows != facts["device"]["rows"]:
+            raise ValueError("another number of rows")
     name = _manifest.state_name(number)
     with TensorReader(folder, name, manifest.state.nbytes, manifest.state.checksum) as state, damaged(state.at):
         if "generator" in state.tensors and seed is None:
