@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._base.nests import nested, paths
-from .._base.types import Array, Int64
+from .._base.types import Array, Bool, Int64
 from ..buffer import ReplayBuffer
 from ..errors import ReliveError, ReliveWarning, message
 from ..items import Transitions
@@ -19,6 +19,8 @@ from ._fields import taken
 from ._ring import LanesRing
 from ._samplers import WeightedDraws
 from ._step import CUT, LOST, OVER, PAUSE, STEP, TERMINATED, TRUNCATED, LanesStep
+
+_STEPS = Transitions()
 
 if TYPE_CHECKING:
     from .buffer import DeviceBuffer
@@ -86,52 +88,52 @@ def _arrays(nest: Any) -> Any:
 
 
 def fill(made: DeviceBuffer, buffer: ReplayBuffer) -> None:
-    """Add the steps of an ordinary buffer to an empty device buffer, and take over their priorities."""
+    """Add the steps of an ordinary buffer to an empty device buffer, with their priorities; streams end there."""
     refuse_states(buffer.schema, "DeviceBuffer.of(buffer)")
     with buffer.hold():
-        of_lanes = [_of_lane(lane) for lane in buffer.column("ids")]
-        longest = max(map(len, of_lanes))
-        # The newest steps of all lanes share the last call.
-        ids = np.stack([np.concatenate([np.full(longest - len(lane), -1), lane]) for lane in of_lanes], axis=1)
-        ids = ids[-made._ring.steps :]
-        made._ring.holes |= bool((ids < 0).any())
-        for call in ids:
-            _take(made, buffer, call)
+        ids = buffer.ids(item=_STEPS)
+        if len(ids):
+            calls = _aligned(ids, made.num_envs)[-made._ring.steps :]
+            made._ring.holes |= bool((calls < 0).any())
+            known = dict(zip(drawn := buffer.ids(), buffer.priorities(drawn), strict=True))
+            ended = set(ids[buffer.follow(ids, 1).steps == 0].tolist())
+            for call in calls:
+                _take(made, buffer, call, known, np.array([i in ended for i in call.tolist()]))
 
 
-def _of_lane(ids: Int64) -> Int64:
-    return np.sort(ids[ids >= 0])
+def _aligned(ids: Int64, lanes: int) -> Int64:
+    """Return the ids of each call, `[T, lanes]`, -1 where a lane has none: the newest of all share the last call."""
+    of_lanes = [ids[ids % lanes == lane] for lane in range(lanes)]
+    longest = max(map(len, of_lanes))
+    return np.stack([np.concatenate([np.full(longest - len(lane), -1), lane]) for lane in of_lanes], axis=1)
 
 
-def _take(made: DeviceBuffer, buffer: ReplayBuffer, ids: Int64) -> None:
-    """Add the steps `ids`, int64 `[L]`, as one call; -1 where a lane has none."""
-    there = ids >= 0
-    read = buffer.read(ids[there], item=Transitions())
-    device, every = made.device, torch.from_numpy(there)
+def _take(made: DeviceBuffer, buffer: ReplayBuffer, ids: Int64, known: dict[int, float], ended: Bool) -> None:
+    """Add the steps `ids`, int64 `[L]`, as one call; the streams of `ended` ones are cut unless an episode ended."""
+    there, device = ids >= 0, made.device
+    read = buffer.read(ids[there], item=_STEPS)
+    which = torch.from_numpy(np.flatnonzero(there))
 
     def spread(values: Array) -> Tensor:
-        found = torch.zeros((len(ids), *values.shape[1:]), dtype=torch.from_numpy(values[:0]).dtype)
-        found[every] = torch.from_numpy(values)
-        return found.to(device)
+        given = torch.from_numpy(np.ascontiguousarray(values))
+        return given.new_zeros(len(ids), *given.shape[1:]).index_copy_(0, which, given).to(device)
 
     flat = {keys: spread(values) for keys, values in paths(read)}
     nexts = {("obs", *keys[1:]): values for keys, values in flat.items() if keys[0] == "next_obs"}
     terminated, truncated = flat["terminated",], flat["truncated",]
-    known = spread(read.discount != 0) | terminated
-    step = LanesStep(flat, nexts, nexts, known, terminated, truncated, spread(there[there]), continues=True)
-    written = made._ring.add(step)
-    draws = made._draws
-    given = spread(buffer.priorities(ids[there]).astype(np.float32)) if isinstance(draws, WeightedDraws) else None
-    draws.added(written, given)
-    made._added = True
-    ends = torch.from_numpy(np.isin(ids, _cut(buffer, ids[there])))
-    if bool(ends.any()):
-        made.cut(ends.to(device))
-
-
-def _cut(buffer: ReplayBuffer, ids: Int64) -> Int64:
-    """Return the ids of steps that no later one follows, although their episodes go on."""
-    raise NotImplementedError
+    step = LanesStep(
+        values=flat,
+        nexts=nexts,
+        finals=nexts,
+        known=spread(read.discount != 0) | terminated,
+        terminated=terminated,
+        truncated=truncated,
+        mask=torch.from_numpy(there).to(device),
+        continues=True,
+    )
+    given = torch.tensor([known.get(i, -1.0) for i in ids.tolist()], device=device)
+    made._take(step, given if buffer.sampler.prioritizes else None)
+    made.cut(torch.from_numpy(ended & there).to(device))
 
 
 def refuse_states(schema: Schema, at: str) -> None:

@@ -31,10 +31,11 @@ from . import _host
 from ._arguments import Arguments, refuse
 from ._fields import fields_of
 from ._late import Late
-from ._ring import SHUNNED, LanesRing, rows_for
+from ._ring import SHUNNED, LanesRing, Written, rows_for
 from ._samplers import Draws, EvenDraws, Found, WeightedDraws
 from ._sequences import SequenceReader
 from ._stats import stats_of
+from ._step import LanesStep
 from ._transitions import TransitionReader
 
 if TYPE_CHECKING:
@@ -270,10 +271,15 @@ class DeviceBuffer:
             ring = self._ring
             if not ring.holes and (mask is not None or (ring.history and not step.continues)):
                 self._leave_out()
-            written = ring.add(step)
-            self._draws.added(written, given)
-            self._added = True
+            written = self._take(step, given)
             return torch.where(written.active, written.ids, ring.none) if ring.holes else written.ids
+
+    def _take(self, step: LanesStep, priority: Tensor | None) -> Written:
+        """Store a step of all lanes."""
+        written = self._ring.add(step)
+        self._draws.added(written, priority)
+        self._added = True
+        return written
 
     def _leave_out(self) -> None:
         """Count steps from now on, since lanes may be left out."""
