@@ -131,7 +131,8 @@ def _take(made: DeviceBuffer, buffer: ReplayBuffer, ids: Int64, known: dict[int,
         mask=torch.from_numpy(there).to(device),
         continues=True,
     )
-    given = torch.tensor([known.get(i, -1.0) for i in ids.tolist()], device=device)
+    largest = max(known.values(), default=1.0)  # for steps whose items are not complete yet
+    given = torch.tensor([known.get(i, largest) for i in ids.tolist()], device=device)
     made._take(step, given if buffer.sampler.prioritizes else None)
     made.cut(torch.from_numpy(ended & there).to(device))
 
