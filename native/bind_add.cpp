@@ -102,6 +102,8 @@ void bind_add(nanobind::module_& m) {
     nb::class_<Lock>(m, "Lock")
         .def(nb::init<>())
         .def("taken", &Lock::taken)
+        .def("held", &Lock::held)
+        .def("hold", [](nb::handle_t<Lock> lock) { return Holding{nb::borrow(lock), nb::cast<Lock&>(lock)}; })
         .def("attempt", &Lock::attempt)
         .def("still", &Lock::still)
         .def("forked", &Lock::forked)
@@ -115,6 +117,19 @@ void bind_add(nanobind::module_& m) {
             [](Lock& lock, nb::handle, nb::handle, nb::handle) {
                 if (!lock.taken()) throw std::runtime_error("relive._ring._native.Lock: not taken");
                 lock.leave();
+            },
+            nb::arg("kind").none(), nb::arg("error").none(), nb::arg("trace").none());
+    nb::class_<Holding>(m, "Holding")
+        .def("__enter__",
+             [](Holding& holding) {
+                 if (!holding.lock.hold()) nb::raise_python_error();
+                 return true;
+             })
+        .def(
+            "__exit__",
+            [](Holding& holding, nb::handle, nb::handle, nb::handle) {
+                if (!holding.lock.held()) throw std::runtime_error("relive._ring._native.Holding: not held");
+                holding.lock.release();
             },
             nb::arg("kind").none(), nb::arg("error").none(), nb::arg("trace").none());
     m.def(

@@ -26,8 +26,11 @@ public:
         PyThread_free_lock(gate_);
     }
 
-    // Whether this thread is inside.
-    bool taken() const { return owner_.load(std::memory_order_relaxed) == PyThread_get_thread_ident(); }
+    // Whether this thread is inside a call.
+    bool taken() const { return mine() && depth_ > held_; }
+
+    // Whether this thread holds the lock over several calls.
+    bool held() const { return mine() && held_; }
 
     // Enter, once more where this thread is inside. False with an exception, where a signal's handler raised one, and
     // in other threads than the one that ends the interpreter.
@@ -38,8 +41,16 @@ public:
         let_go();
     }
 
-    // Whether this thread is inside, and no call of it is inside another one.
-    bool once() const { return taken() && depth_ == 1; }
+    // Enter for several calls, each of which is as one outside. False as of `enter`.
+    bool hold() { return enter() && ++held_; }
+
+    void release() {
+        --held_;
+        leave();
+    }
+
+    // Whether this thread is inside, and neither holds the lock nor is in a call inside another one.
+    bool once() const { return mine() && depth_ == 1; }
 
     // Do work in the middle of a call, while others may make theirs: it needs neither the lock nor the interpreter.
     template <typename Work>
@@ -74,7 +85,7 @@ public:
     // In a forked child: threads that waited are not there, nor one that was inside, unless it is this one.
     void forked() {
         std::construct_at(&mutex_);  // some thread of the parent may have it
-        if (!taken()) own(0), depth_ = 0;
+        if (!mine()) own(0), depth_ = held_ = 0;
         waiting_ = outside_ = 0;
         returning_ = 0, Interpreter::away = 0;
         open_ = false;
@@ -98,10 +109,11 @@ private:
     Mutex mutex_;              // over what is below; no call of Python's is made by who has it
     PyThread_type_lock gate_;  // opened for one of those that wait, who shuts it
     std::atomic<unsigned long> owner_{0};
-    int64_t depth_ = 0, waiting_ = 0, outside_ = 0;
+    int64_t depth_ = 0, held_ = 0, waiting_ = 0, outside_ = 0;  // `held_` of the entries are holds
     bool open_ = false;
     std::atomic<int64_t> returning_{0};  // threads that wait for the interpreter alone
 
+    bool mine() const { return owner_.load(std::memory_order_relaxed) == PyThread_get_thread_ident(); }
     bool owned() const { return owner_.load(std::memory_order_relaxed); }
     void own(unsigned long thread) { owner_.store(thread, std::memory_order_relaxed); }
 
@@ -169,6 +181,12 @@ private:
         if (open_ && !waiting_ && PyThread_acquire_lock(gate_, NOWAIT_LOCK)) shut();  // no thread is left to come
         return !interrupted;
     }
+};
+
+// A `with` block over several calls.
+struct Holding {
+    nb::object owner;
+    Lock& lock;
 };
 
 // Enters a lock for as long as it lives.

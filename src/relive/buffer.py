@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,19 +13,20 @@ from . import items
 from . import storage as storages
 from ._base import check, forks
 from ._base.forks import importing
+from ._base.generators import generator, source
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
 from ._buffer.adding import SHADOWED, shadow, shadows
-from ._buffer.arguments import choice, generator, hinting_at_sb3, readable, source
+from ._buffer.arguments import choice, hinting_at_sb3, readable
 from ._buffer.choices import Choices
 from ._buffer.core import CLOSED, Core, forked, opened
 from ._buffer.stats import Stats
 from ._ring import kernels
-from ._ring.lanes import BOUNDARIES, HEAD, STEPS
+from ._ring.lanes import BOUNDARIES as BOUNDARIES
 from ._ring.plans import Followed
 from .batch import Batch
 from .errors import ArgumentError, message
-from .samplers import Sampler, Share
+from .samplers import Sampler
 from .schema import Schema
 from .storage import Ram, Storage
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ._flow.limiter import RateLimiter
-    from ._flow.prefetch import Prefetched
+    from ._flow.prefetch import DrawsAhead, Prefetched
     from ._flow.transform import Change
     from .checkpoints._saving import Saved, Saver
     from .checkpoints.autosave import Autosave
@@ -365,17 +367,99 @@ class ReplayBuffer:
         usual = shadows(self, "sample") or getattr(self.sample, "__func__", None) is ReplayBuffer.sample
         return None if usual or self._core is CLOSED else self.sample
 
-    def read(self, ids: Any) -> Batch:
+    def _ahead(self, size: int) -> DrawsAhead:
+        """Draw batches of `size` items ahead, for a mixture."""
+        with importing:
+            from ._buffer.prefetching import ahead_of
+            from ._flow.prefetch import DrawsAhead
+            from ._flow.transform import Transform
+
+        sample = self._own_sample()
+        if sample is None:
+            return ahead_of(self._core, size, None, Transform(None, ""))
+        return DrawsAhead(lambda stopped: sample(size), lambda: None, lambda: None)
+
+    def ids(self, *, item: items.Item | None = None) -> Int64:
+        """List the ids of all items that can be drawn, whatever their priorities.
+
+        Args:
+            item: List what `read(ids, item=item)` can read; None: the buffer's own items.
+
+        Returns:
+            int64 `[N]`, one environment after the other, the oldest step of each first; ids of an environment ascend.
+
+        Raises:
+            ArgumentError: As in `read`.
+
+        >>> import numpy as np, relive
+        >>> schema, item = relive.Schema(obs=relive.Field(), action=relive.Field()), relive.Transitions(n_step=2)
+        >>> buffer = relive.ReplayBuffer(schema, 8, num_envs=2, item=item)
+        >>> for t in range(3):
+        ...     step = dict(obs=[t, t], action=[0, 0], reward=[t, 10 + t], next_obs=[t + 1, t + 1])
+        ...     added = buffer.add(**step, terminated=[False, False], truncated=[False, False])
+        >>> buffer.ids().tolist(), buffer.ids(item=relive.Transitions()).tolist()  # the newest steps wait for another
+        ([0, 2, 1, 3], [0, 2, 4, 1, 3, 5])
+        """
+        return drawing.ids(self._core, item)
+
+    def read(self, ids: Any, *, item: items.Item | None = None) -> Batch:
         """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.
+
+        With `item` the same steps come as another item shows them, such as one-step and n-step targets of one draw. Any
+        item will do whose steps the buffer still has; it need not have been planned for.
 
         Args:
             ids: Integer ids, `[B]`.
+            item: What each id expands to; None: the buffer's own item. `starts` of `Sequences` is 1, or the buffer's.
 
         Raises:
-            StaleId: An id cannot be drawn: overwritten, not complete yet, or never issued.
-            ArgumentError: `ids` are not one-dimensional integers.
+            StaleId: An item cannot be read: overwritten, not complete yet, or never issued.
+            ArgumentError: `ids` are not one-dimensional integers, or the item does not fit the schema or the capacity.
+
+        >>> import numpy as np, relive
+        >>> schema, one_step = relive.Schema(obs=relive.Field(), action=relive.Field()), relive.Transitions()
+        >>> buffer = relive.ReplayBuffer(schema, 100, item=relive.Transitions(n_step=3, gamma=0.5), seed=0)
+        >>> time, no = np.arange(5.0), np.zeros(5, bool)
+        >>> ids = buffer.extend(obs=time, action=time, reward=time, next_obs=time + 1, terminated=no, truncated=no)
+        >>> batch = buffer.sample(3)
+        >>> batch.ids.tolist(), batch.next_obs.tolist(), batch.reward.tolist()
+        ([1, 0, 0], [4.0, 3.0, 3.0], [2.75, 1.0, 1.0])
+        >>> short = buffer.read(batch.ids, item=one_step)
+        >>> short.next_obs.tolist(), short.reward.tolist()
+        ([2.0, 1.0, 1.0], [1.0, 0.0, 0.0])
         """
-        return drawing.read(self._core, ids)
+        return drawing.read(self._core, ids, item)
+
+    def hold(self) -> AbstractContextManager[object]:
+        """Keep other threads out for several calls, which so see one state.
+
+        Returns:
+            A context manager. Inside, the thread makes its calls as usual, and what it changes itself it sees. All
+            calls of other threads wait for the end of the block: `add`, `stats`, a `prefetch`, an autosave.
+
+        Keep the block short, and call nothing in it that waits for another thread. `save`, `autosave`, `close`, and a
+        call that a limiter would have wait are refused. The next batch of a `prefetch` never comes, and the calls of an
+        adapter whose `relive` the buffer is may not return: hold and call the buffer alone.
+
+        Blocks may be nested. An interrupt, or any exception, ends the block like any `with` block. A signal's handler
+        cannot begin one in the middle of a call, but in the middle of a block it may call the buffer.
+
+        Of a `Shared` or `Mapped` buffer each process holds its own threads alone: `Writer`s of other processes go on
+        adding, and readers drawing. A fork in a block is one in both processes.
+
+        Raises:
+            ReliveError: A signal's handler calls it in the middle of a call.
+
+        >>> import numpy as np, relive
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100, seed=0)
+        >>> time, no = np.arange(5.0), np.zeros(5, bool)
+        >>> ids = buffer.extend(obs=time, action=time, reward=time, next_obs=time + 1, terminated=no, truncated=no)
+        >>> with buffer.hold():  # no other thread overwrites in between what was drawn
+        ...     batch = buffer.sample(4)
+        ...     long = buffer.read(batch.ids[batch.ids < 3], item=relive.Transitions(n_step=3))
+        """
+        core = self._core
+        return core.lock.hold() if core.limit is None else core.limit.hold(core.lock)
 
     def priorities(self, ids: Any) -> Float64:
         """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`.
@@ -581,7 +665,7 @@ class ReplayBuffer:
                 has an autosave there.
             ArgumentError: An argument outside these limits, or a generator that is not NumPy's.
             ReliveError: Another process goes on writing to a `Shared` or `Mapped` buffer, for which each `Writer`
-                waits. Earlier saves stay.
+                waits; or the call is in a `hold()` block. Earlier saves stay.
 
         Where a copy of this buffer saved there meanwhile, as one that was loaded twice, a `ReliveWarning` says that its
         save is replaced.
@@ -629,6 +713,7 @@ class ReplayBuffer:
             wanted, remedy = "a buffer in `Ram` or `Mapped`", "`Mapped(path)` loses nothing when a process is killed"
             raise ArgumentError(message(wanted, f"`{self.storage!r}`", "ReplayBuffer.autosave", remedy))
         core = self._core
+        core.lock.check_not_held("ReplayBuffer.autosave")
         tally = core.tally
         tally.autosave = begun(self, ReplayBuffer._of(core), tally.autosave, os.fspath(path), every, keep)
         return tally.autosave
@@ -701,12 +786,14 @@ class ReplayBuffer:
         of this buffer raise a `ReliveError`, a second `close()` does nothing.
 
         Raises:
-            ReliveError: It is called inside another call of the buffer, by a signal's handler. Nothing is changed.
+            ReliveError: It is called inside another call of the buffer, by a signal's handler, or in a `hold()` block.
+                Nothing is changed.
             StorageError: The last save of its autosave could not be written. It stays open, and can be closed again.
         """
         core = self._core
         if core is CLOSED:
             return
+        core.lock.check_not_held("ReplayBuffer.close")
         saving = core.tally.autosave
         if self._inside():
             raise core.lock.refusal()
@@ -730,72 +817,3 @@ class ReplayBuffer:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def share(self) -> Share:
-        """What this buffer's part is in a draw over several: `Share(total, count, smallest, largest)`.
-
-        Raises:
-            ArgumentError: The sampler's draws cannot be divided: `Ranked`, as a rank is among all items.
-
-        >>> import relive
-        >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
-        >>> buffer = relive.ReplayBuffer(schema, 100, sampler=relive.Prioritized(alpha=0.5))
-        >>> step = dict(obs=0.0, action=0.0, reward=0.0, next_obs=1.0, terminated=False, truncated=False)
-        >>> ids = buffer.add(**step, priority=4.0), buffer.add(**step, priority=0.0)
-        >>> buffer.share()
-        Share(total=2.0, count=2, smallest=2.0, largest=4.0)
-        """
-        return drawing.share(self._core)
-
-    def draw_at(self, fractions: Any) -> tuple[Batch, Float64, Share]:
-        """Draw the items at given fractions of the total, as `sample` does at the numbers of its generator.
-
-        Items lie in the order in which a stratified draw goes through them, each as wide as its `priority**alpha`. With
-        `Uniform(over="episodes")` a fraction names an episode and an item in it; without replacement the numbers choose
-        one item after the other among those that are left.
-
-        Args:
-            fractions: Numbers in [0, 1), `[B]`, B >= 1.
-
-        Returns:
-            The batch, whose weights are 1; what each of its items is drawn in proportion to, float64 `[B]`; and the
-            buffer's share at the same moment. With these, `masses / share.total` are the items' probabilities.
-
-        Raises:
-            NotEnoughData: Nothing can be drawn, or, without replacement, fewer items than asked for.
-            ArgumentError: Numbers outside [0, 1), or a sampler whose draws cannot be divided.
-
-        >>> import relive
-        >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
-        >>> buffer = relive.ReplayBuffer(schema, 100, sampler=relive.Prioritized(alpha=1.0))
-        >>> step = dict(obs=0.0, action=0.0, reward=0.0, next_obs=0.0, terminated=False, truncated=False)
-        >>> ids = buffer.add(**step, priority=1.0), buffer.add(**step, priority=3.0)
-        >>> batch, masses, share = buffer.draw_at([0.2, 0.3, 0.9])
-        >>> batch.ids.tolist(), masses.tolist(), share.total
-        ([0, 1, 1], [1.0, 3.0, 3.0], 4.0)
-        """
-        return drawing.draw_at(self._core, fractions)
-
-    def raise_priority(self, raw: float) -> None:
-        """Give new items at least this raw priority from now on: the largest that was set in another buffer.
-
-        Args:
-            raw: A priority as `add(priority=)` takes it, finite and >= 0.
-
-        Raises:
-            ArgumentError: It is none, or the sampler has no priorities, or its draws cannot be divided.
-        """
-        drawing.raise_priority(self._core, raw)
-
-    @property
-    def next_rows(self) -> Int64:
-        """The row that each lane writes next, int64 `[L]`: ids of lane l, now and later, are `row * num_envs + l`."""
-        core = self._core
-        with core.lock.reentrant:
-            return core.ring.counters[:, HEAD].copy()
-
-    def lane_steps(self) -> Int64:
-        """Steps ever added to each lane, int64 `[L]`: `Sequences(starts=k)` start at those of a multiple of k."""
-        core = self._core
-        with core.lock.reentrant:
-            return core.ring.counters[:, STEPS].copy()

@@ -13,9 +13,9 @@ from numpy import ndarray
 
 from ._adapters.holding import Held
 from ._base import check
+from ._base.integers import lanes_of
 from ._base.nests import apart, copied, taken, with_finals
 from ._base.types import Bool, Int64
-from ._buffer.arguments import lanes_of
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 

@@ -16,8 +16,7 @@ from .buffer import ReplayBuffer
 from .errors import ArgumentError, PriorityError, SchemaError, message
 
 if TYPE_CHECKING:
-    from ._buffer.prefetching import Ahead
-    from ._flow.prefetch import Prefetched
+    from ._flow.prefetch import DrawsAhead, Prefetched
     from ._flow.transform import Change
     from .device import DeviceBuffer
 
@@ -222,18 +221,15 @@ class Mixture:
         joined: Any = _joined(batches, self._single, ())
         return Batch(joined) if isinstance(batches[0], Batch) else joined  # a dict of tensors stays one
 
-    def _ahead(self, n: int) -> Ahead:
+    def _ahead(self, n: int) -> DrawsAhead:
         """Draw batches of `n` rows ahead."""
         with importing:
-            from ._buffer.prefetching import Ahead, ahead_of
-            from ._flow.transform import Transform
+            from ._flow.prefetch import DrawsAhead
 
-        def part(buffer: Any, size: int) -> Ahead:
-            if isinstance(buffer, ReplayBuffer) and buffer._own_sample() is None:
-                return ahead_of(buffer._core, size, None, Transform(None, ""))
-            if isinstance(buffer, Mixture):
+        def part(buffer: Any, size: int) -> DrawsAhead:
+            if isinstance(buffer, ReplayBuffer | Mixture):
                 return buffer._ahead(size)
-            return Ahead(lambda stopped: buffer.sample(size), lambda: None, lambda: None)
+            return DrawsAhead(lambda stopped: buffer.sample(size), lambda: None, lambda: None)
 
         parts = [part(buffer, rows.stop - rows.start) for buffer, rows in self._parts(n)]
 
@@ -248,7 +244,7 @@ class Mixture:
             for each in parts:
                 each.dropped()
 
-        return Ahead(draw, handed_out, dropped)
+        return DrawsAhead(draw, handed_out, dropped)
 
 
 def generators(source: Sampled) -> list[object]:

@@ -11,6 +11,7 @@ import pytest
 from local import local_shards
 
 import relive
+from relive._buffer import drawing
 from relive._ring import kernels as _kernels
 from relive.testing._lives import BACK_ENDS
 
@@ -79,7 +80,7 @@ OF_BUFFERS: dict[str, tuple[Any, Callable[[relive.ReplayBuffer, Any], Any]]] = {
     "add: priority": (ERRORS, lambda b, x: b.add(**steps(L), priority=x)),
     "extend: env_ids": (IDS, lambda b, x: b.extend(**steps(L, T), env_ids=x)),
     "extend: priority": (np.ones((L, T)), lambda b, x: b.extend(**steps(L, T), priority=x)),
-    "draw_at": (ERRORS / 10, lambda b, x: b.draw_at(x)),
+    "draw_at": (ERRORS / 10, lambda b, x: drawing.draw_at(b._core, x)),
     "Mixture.update_priorities: ids": (IDS, lambda b, x: relive.Mixture(b, b).update_priorities(x, ERRORS)),
     "Mixture.update_priorities": (ERRORS, lambda b, x: relive.Mixture(b, b).update_priorities(IDS, x)),
     **{f"add: {name}": (x, lambda b, x, name=name: b.add(**steps(L) | {name: x})) for name, x in steps(L).items()},
@@ -95,13 +96,13 @@ NUMBERS: dict[str, Callable[[relive.ReplayBuffer, Any], Any]] = {
     "batches": lambda b, x: list(b.batches(x)),
     "prefetch": lambda b, x: b.prefetch(x),
     "follow": lambda b, x: b.follow(IDS, x),
-    "raise_priority": lambda b, x: b.raise_priority(x),
+    "raise_priority": lambda b, x: drawing.raise_priority(b._core, x),
 }
 
 
 def state_of(buffer: relive.ReplayBuffer) -> str:
     kept = [buffer.column(path) for path in ("ids", "obs", "action", "reward", "value", "terminated")]
-    return repr([len(buffer), buffer.stats().cuts, buffer.next_rows.tolist(), kept, buffer.priorities(IDS).tolist()])
+    return repr([len(buffer), buffer.stats().cuts, kept, buffer.priorities(IDS).tolist()])
 
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)

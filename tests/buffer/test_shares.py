@@ -12,6 +12,7 @@ import pytest
 import storages
 
 import relive
+from relive._buffer import drawing, stored
 from relive._ring import kernels
 from relive.samplers import Sampler, Share
 from relive.testing import SCHEMAS, OracleBuffer, SyntheticEnvs, TransitionsModel
@@ -68,13 +69,13 @@ def test_shares_and_draws_are_those_of_a_slow_model(sampler: Sampler, back_end: 
         oracle = OracleBuffer.of(buffer, TransitionsModel(2, 0.9))
         for call in life(buffer, 40):
             feed(buffer, call, oracle)
-            model, share, fractions = Model(buffer, oracle), buffer.share(), rng.random(8)
+            model, share, fractions = Model(buffer, oracle), drawing.share(buffer._core), rng.random(8)
             assert (share.total, share.count, share.smallest) == pytest.approx(model.share(), rel=1e-12)
             if not share.total:
                 with pytest.raises(relive.NotEnoughData):
-                    buffer.draw_at(fractions)
+                    drawing.draw_at(buffer._core, fractions)
                 continue
-            batch, masses, same = buffer.draw_at(fractions)
+            batch, masses, same = drawing.draw_at(buffer._core, fractions)
             ids, expected = zip(*map(model.at, fractions.tolist()), strict=True)
             assert (batch.ids.tolist(), same) == (list(ids), share)
             np.testing.assert_allclose(masses, expected, rtol=1e-12)
@@ -83,7 +84,7 @@ def test_shares_and_draws_are_those_of_a_slow_model(sampler: Sampler, back_end: 
             if sampler.prioritizes:
                 errors = np.sin(batch.ids) * np.array([0.0, 1.0, 30.0])[batch.ids % 3]
                 buffer.update_priorities(batch.ids, errors)
-                assert buffer.share().largest >= np.abs(errors).max()
+                assert drawing.share(buffer._core).largest >= np.abs(errors).max()
         assert draws > 25
 
 
@@ -97,7 +98,7 @@ def test_a_draw_at_given_numbers_is_that_of_a_generator_that_gives_them(sampler:
         feed(buffer, call)
     state, stats = copy.deepcopy(buffer.rng.bit_generator.state), buffer.stats()
     for number in (0.0, 0.3, 1 - 2**-53):
-        batch, masses, _ = buffer.draw_at(np.full(5, number))
+        batch, masses, _ = drawing.draw_at(buffer._core, np.full(5, number))
         after = buffer.rng.bit_generator.state
         buffer.rng, rng = Numbers(number), buffer.rng
         assert_same_batch(batch, buffer.sample(5), without=("weights",))
@@ -106,7 +107,7 @@ def test_a_draw_at_given_numbers_is_that_of_a_generator_that_gives_them(sampler:
         assert (batch.weights == 1).all()
         assert (masses > 0).all()
     assert buffer.stats().drawn == stats.drawn + 15  # by `sample`
-    buffer.draw_at([0.5])
+    drawing.draw_at(buffer._core, [0.5])
     assert buffer.stats().drawn == stats.drawn + 15
     assert buffer.stats().beta == (0.4 + 0.6 * 2 / 10 if sampler == PRIORITIZED else buffer.stats().beta)
     buffer.close()
@@ -118,42 +119,43 @@ def test_new_items_get_the_largest_priority_of_another_buffer(back_end: str) -> 
         buffer = made(relive.Prioritized(alpha=1.0, initial=3.0), item=relive.Transitions())
         envs = SyntheticEnvs(buffer.schema, LANES)
         before = buffer.add(**envs.step(0, True, 0, 0, None), env_ids=[0])
-        buffer.raise_priority(7.0)
+        drawing.raise_priority(buffer._core, 7.0)
         after = buffer.add(**envs.step(0, True, 0, 0, None), env_ids=[0])
-        buffer.raise_priority(2.0)
+        drawing.raise_priority(buffer._core, 2.0)
         last = buffer.add(**envs.step(0, True, 0, 0, None), env_ids=[0])
         assert buffer.priorities([*before, *after, *last]).tolist() == [3.0, 7.0, 7.0]
-        assert buffer.share() == Share(17.0, 3, 3.0, 7.0)
+        assert drawing.share(buffer._core) == Share(17.0, 3, 3.0, 7.0)
 
 
 def test_ids_to_come_are_told_by_the_next_rows() -> None:
     buffer, steps = made(relive.Uniform()), np.zeros(LANES, np.int64)
     for call in life(buffer, 60):
-        rows = buffer.next_rows
+        rows = stored.next_rows(buffer._core)
         ids = feed(buffer, call)
-        buffer.next_rows[:] = 0
+        stored.next_rows(buffer._core)[:] = 0
         assert (ids // LANES >= rows[call.lanes][:, None]).all() if call.steps else not ids.size
         if call.steps:
             steps[call.lanes] += ids.shape[1]
-        assert buffer.lane_steps().tolist() == steps.tolist()
+        assert stored.lane_steps(buffer._core).tolist() == steps.tolist()
         if call.steps:
-            assert (buffer.next_rows[call.lanes] > (ids // LANES).max(axis=1)).all()
+            assert (stored.next_rows(buffer._core)[call.lanes] > (ids // LANES).max(axis=1)).all()
 
 
 def test_refusals() -> None:
     ranked, uniform, full = made(relive.Ranked()), made(relive.Uniform()), made(NO_REPEATS[0])
-    for call in (ranked.share, lambda: ranked.draw_at([0.5]), lambda: ranked.raise_priority(1.0)):
+    calls = drawing.share, lambda core: drawing.draw_at(core, [0.5]), lambda core: drawing.raise_priority(core, 1.0)
+    for call in calls:
         with pytest.raises(relive.ArgumentError, match=r"Ranked\(.*a rank is one among all items.*`Prioritized\(\)`"):
-            call()
+            call(ranked._core)
     for fractions in ([], [1.0], [-0.1], [np.nan], [[0.5]], 0.5):
         with pytest.raises(relive.ArgumentError, match=r"Expected numbers in \[0, 1\)"):
-            uniform.draw_at(fractions)
+            drawing.draw_at(uniform._core, fractions)
     with pytest.raises(relive.ArgumentError, match="a sampler with priorities"):
-        uniform.raise_priority(1.0)
+        drawing.raise_priority(uniform._core, 1.0)
     for raw in (-1.0, np.inf, np.nan):
         with pytest.raises(relive.ArgumentError, match="a finite number >= 0"):
-            made(PRIORITIZED).raise_priority(raw)
+            drawing.raise_priority(made(PRIORITIZED)._core, raw)
     for call in life(full, 3):
         feed(full, call)
     with pytest.raises(relive.NotEnoughData):
-        full.draw_at(np.linspace(0, 0.99, full.share().count + 1))
+        drawing.draw_at(full._core, np.linspace(0, 0.99, drawing.share(full._core).count + 1))

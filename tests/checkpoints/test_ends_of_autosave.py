@@ -20,6 +20,7 @@ import pytest
 from depth import eventually
 
 import relive
+from relive._buffer import drawing
 from relive._ring import kernels
 from relive.checkpoints import _saving
 from relive.errors import ReliveError, ReliveWarning, StorageError
@@ -323,7 +324,7 @@ def moves(buffer: relive.ReplayBuffer) -> dict[str, Any]:
         "rng": lambda: buffer.rng.random(),
         "another rng": lambda: setattr(buffer, "rng", np.random.default_rng(7)),
         "sample": lambda: buffer.sample(4),
-        "raise_priority": lambda: buffer.raise_priority(123.0),
+        "raise_priority": lambda: drawing.raise_priority(buffer._core, 123.0),
         "update": lambda: buffer.update_priorities(buffer.sample(2).ids, [1.0, 2.0]),
         "write": lambda: buffer.write([0], value=[3.0]),
         "cut": buffer.cut,

@@ -18,6 +18,7 @@ import pytest
 from depth import eventually
 
 import relive
+from relive._buffer import stored
 from relive._ring import kernels
 from relive.checkpoints import _saving
 
@@ -60,7 +61,7 @@ def writing(buffer: relive.ReplayBuffer, lengths: tuple[int, ...]) -> Iterator[l
     for process in processes:
         process.start()
     try:
-        eventually(lambda: (buffer.lane_steps()[: len(lengths)] > 0).all())
+        eventually(lambda: (stored.lane_steps(buffer._core)[: len(lengths)] > 0).all())
         yield processes
     finally:
         stop.value = 1
@@ -74,7 +75,7 @@ def check(saved: relive.ReplayBuffer) -> None:
     for lane in range(saved.num_envs):
         found = np.sort(number[(ids >= 0) & (ids % saved.num_envs == lane)])
         assert (np.diff(found) == 1).all(), lane
-        assert len(found) == 0 or found[-1] == saved.lane_steps()[lane] - 1, "the newest one is there"
+        assert len(found) == 0 or found[-1] == stored.lane_steps(saved._core)[lane] - 1, "the newest one is there"
     if saved.can_sample(64):
         batch = saved.sample(64)
         assert (batch.obs == batch.action[:, None]).all()
@@ -102,13 +103,13 @@ def test_an_autosave_completes(rows: int, tmp_path: Path) -> None:
                 check(saved)
                 numbers.add(saved.stats().added)
             assert len(numbers) > 1, "later ones have more, unless nothing else got a turn meanwhile"
-            began = buffer.lane_steps()
-            eventually(lambda: (buffer.lane_steps() > began).all())
+            began = stored.lane_steps(buffer._core)
+            eventually(lambda: (stored.lane_steps(buffer._core) > began).all())
         assert saving.stats().errors < 3  # tried again: on a starved machine a writer may stay in mid-call
         saving.close()
         saved = relive.load(tmp_path / "saves", storage=relive.Ram())
         check(saved)
-        assert (saved.lane_steps() == buffer.lane_steps()).all()
+        assert (stored.lane_steps(saved._core) == stored.lane_steps(buffer._core)).all()
         saved = relive.load(tmp_path / "saves", storage=relive.Ram())
         batch, again = buffer.sample(32), saved.sample(32)
         assert (batch.ids == again.ids).all()
@@ -173,7 +174,7 @@ def test_a_killed_learner_lets_its_writers_go_on(tmp_path: Path) -> None:
     def learn() -> None:
         with made(tmp_path, 100) as buffer:
             ready.set()
-            eventually(lambda: buffer.lane_steps()[0] > 500)
+            eventually(lambda: stored.lane_steps(buffer._core)[0] > 500)
             _saving._Task.run = lambda self: (ready.set(), time.sleep(30))  # type: ignore[assignment, return-value]
             buffer.save(tmp_path / "saves")
 
@@ -186,13 +187,13 @@ def test_a_killed_learner_lets_its_writers_go_on(tmp_path: Path) -> None:
     try:
         assert ready.wait(30)
         with relive.open(tmp_path / "ring", seed=0) as reader:
-            before = reader.lane_steps()[0]
+            before = stored.lane_steps(reader._core)[0]
             time.sleep(0.2)
-            assert reader.lane_steps()[0] <= before + 200, "it waits"
+            assert stored.lane_steps(reader._core)[0] <= before + 200, "it waits"
             assert learner.pid is not None
             os.kill(learner.pid, signal.SIGKILL)
-            held = reader.lane_steps()[0]
-            eventually(lambda: reader.lane_steps()[0] > held + 1000)
+            held = stored.lane_steps(reader._core)[0]
+            eventually(lambda: stored.lane_steps(reader._core)[0] > held + 1000)
     finally:
         stop.value = 1
         learner.kill()
@@ -214,7 +215,7 @@ def test_who_saves_waits_for_another_who_saves(tmp_path: Path) -> None:
     """And leaves the limits that this one has set."""
     with made(tmp_path, 500) as buffer, relive.open(tmp_path / "ring", seed=0) as reader, writing(buffer, (1,)):
         hold = buffer._core.access.hold
-        hold.still(lambda: np.full(3, buffer.next_rows + 400))
+        hold.still(lambda: np.full(3, stored.next_rows(buffer._core) + 400))
         limits = hold.limits.copy()
         saving = threading.Thread(target=reader.save, args=(tmp_path / "saves",))
         saving.start()

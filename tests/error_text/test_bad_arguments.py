@@ -15,6 +15,7 @@ import pytest
 from refused_calls import Case, assert_refused, prioritized, uniform
 
 import relive
+from relive._buffer import drawing
 from relive.errors import ArgumentError, StorageError
 
 F = relive.Field
@@ -52,7 +53,7 @@ FLAGS: list[tuple[str, tuple[Any, ...], Call]] = [
 ]
 NUMBERS: list[tuple[str, tuple[Any, ...], Call]] = [
     ("ReplayBuffer.prefetch(beta)", (None,), lambda b, v: b.prefetch(2, beta=v)),
-    ("ReplayBuffer.raise_priority(raw)", (), lambda b, v: b.raise_priority(v)),
+    ("Shard.raise_priority(raw)", (), lambda b, v: drawing.raise_priority(b._core, v)),
 ]
 SHARES: list[tuple[str, tuple[Any, ...], Call]] = [
     ("Mixture(share)", (), lambda b, v: relive.Mixture(b, b, share=v)),
@@ -167,22 +168,22 @@ PLACES: list[tuple[str, type[Exception], Callable[[Any, Path], object], str]] = 
     ("column, a successor", ArgumentError, lambda b, p: b.column("next_obs.joints"),
      "Expected one of `'obs.camera'`, `'obs.joints'`, `'action'`, `'reward'`, `'note'`, `'seen'`, `'last'`, "
      "`'terminated'`, `'truncated'`, `'ids'`, got `'next_obs.joints'` - at `ReplayBuffer.column`"),
-    ("draw_at, nothing", ArgumentError, lambda b, p: b.draw_at([]),
-     "Expected numbers in [0, 1), `[B]`, got shape `(0,)` - at `ReplayBuffer.draw_at(fractions)`"),
-    ("draw_at, a number", ArgumentError, lambda b, p: b.draw_at(0.5),
-     "Expected numbers in [0, 1), `[B]`, got shape `()` - at `ReplayBuffer.draw_at(fractions)`"),
-    ("draw_at, 1", ArgumentError, lambda b, p: b.draw_at([0.5, 1.0]),
-     "Expected numbers in [0, 1), `[B]`, got `1.0` - at `ReplayBuffer.draw_at(fractions)`"),
-    ("draw_at, negative", ArgumentError, lambda b, p: b.draw_at([-0.1]),
-     "Expected numbers in [0, 1), `[B]`, got `-0.1` - at `ReplayBuffer.draw_at(fractions)`"),
-    ("draw_at, NaN", ArgumentError, lambda b, p: b.draw_at([np.nan]),
-     "Expected numbers in [0, 1), `[B]`, got `nan` - at `ReplayBuffer.draw_at(fractions)`"),
-    ("draw_at, a column", ArgumentError, lambda b, p: b.draw_at([[0.5]]),
-     "Expected numbers in [0, 1), `[B]`, got shape `(1, 1)` - at `ReplayBuffer.draw_at(fractions)`"),
-    ("draw_at, text", ArgumentError, lambda b, p: b.draw_at(["a"]),
-     "Expected numbers in [0, 1), `[B]`, got `list` - at `ReplayBuffer.draw_at(fractions)`"),
-    ("draw_at, None", ArgumentError, lambda b, p: b.draw_at(None),
-     "Expected numbers in [0, 1), `[B]`, got `nan` - at `ReplayBuffer.draw_at(fractions)`"),
+    ("draw_at, nothing", ArgumentError, lambda b, p: drawing.draw_at(b._core, []),
+     "Expected numbers in [0, 1), `[B]`, got shape `(0,)` - at `Shard.draw(fractions)`"),
+    ("draw_at, a number", ArgumentError, lambda b, p: drawing.draw_at(b._core, 0.5),
+     "Expected numbers in [0, 1), `[B]`, got shape `()` - at `Shard.draw(fractions)`"),
+    ("draw_at, 1", ArgumentError, lambda b, p: drawing.draw_at(b._core, [0.5, 1.0]),
+     "Expected numbers in [0, 1), `[B]`, got `1.0` - at `Shard.draw(fractions)`"),
+    ("draw_at, negative", ArgumentError, lambda b, p: drawing.draw_at(b._core, [-0.1]),
+     "Expected numbers in [0, 1), `[B]`, got `-0.1` - at `Shard.draw(fractions)`"),
+    ("draw_at, NaN", ArgumentError, lambda b, p: drawing.draw_at(b._core, [np.nan]),
+     "Expected numbers in [0, 1), `[B]`, got `nan` - at `Shard.draw(fractions)`"),
+    ("draw_at, a column", ArgumentError, lambda b, p: drawing.draw_at(b._core, [[0.5]]),
+     "Expected numbers in [0, 1), `[B]`, got shape `(1, 1)` - at `Shard.draw(fractions)`"),
+    ("draw_at, text", ArgumentError, lambda b, p: drawing.draw_at(b._core, ["a"]),
+     "Expected numbers in [0, 1), `[B]`, got `list` - at `Shard.draw(fractions)`"),
+    ("draw_at, None", ArgumentError, lambda b, p: drawing.draw_at(b._core, None),
+     "Expected numbers in [0, 1), `[B]`, got `nan` - at `Shard.draw(fractions)`"),
     ("prefetch, a device of arrays", ArgumentError, lambda b, p: b.prefetch(2, device="cpu"),
      'Expected `to="torch"` or `to="jax"`, got a device, `\'cpu\'` - at `ReplayBuffer.prefetch(device)`'),
     ("prefetch, to something else", ArgumentError, lambda b, p: b.prefetch(2, to="tensorflow"),

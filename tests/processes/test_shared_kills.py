@@ -17,6 +17,7 @@ from forking import forked
 from whole_rows import make, native, steps, torn
 
 import relive
+from relive._buffer import stored
 from relive.storage.shared import segments
 
 pytestmark = [pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning"), native]
@@ -70,9 +71,9 @@ def test_counts_after_a_kill_are_those_of_the_steps_that_are_there(storage: obje
 
     with make(1, 30, lanes, storage=storage) as buffer:
         for _ in range(kills):
-            begun = buffer.next_rows.max()
+            begun = stored.next_rows(buffer._core).max()
             with forked(write, endless=True):
-                eventually(lambda begun=begun: (buffer.next_rows > begun + 2).all())
+                eventually(lambda begun=begun: (stored.next_rows(buffer._core) > begun + 2).all())
                 time.sleep(rng.uniform(0.0, 0.003))
             size, found = len(buffer), buffer.stats()
             assert size == found.size == (buffer.column("ids") >= 0).sum()

@@ -12,6 +12,7 @@ from local import local_shards
 from statistics_of_draws import chi_square_tail
 
 import relive
+from relive._buffer import drawing
 from relive.ray.shards import Shards
 from relive.testing import GO, SCHEMAS, STAY, TERMINATED, Script, SyntheticEnvs
 from relive.testing._lives import Call, life
@@ -93,7 +94,7 @@ def test_every_field_of_what_is_drawn_is_that_of_one_buffer(item: str, sampler: 
                 assert (batch.weights == 1).all()
                 continue
             masses = twin.priorities(batch.ids) ** 0.7
-            share = twin.share()
+            share = drawing.share(twin._core)
             np.testing.assert_allclose(batch.weights, share.total / (share.count * masses), rtol=1e-6)
             errors = np.sin(batch.ids) * np.array([0.0, 1.0, 30.0])[batch.ids % 3]
             assert shards.update_priorities(batch.ids, errors) == twin.update_priorities(batch.ids, errors) == n
@@ -154,7 +155,7 @@ def test_weights_are_scaled_over_all_shards(weights: str) -> None:
     for _ in range(8):
         batch = shards.sample(16)
         masses = twin.priorities(batch.ids) ** 0.7
-        least = masses.min() if weights == "batch" else twin.share().smallest
+        least = masses.min() if weights == "batch" else drawing.share(twin._core).smallest
         np.testing.assert_allclose(batch.weights, (masses / least) ** -0.6, rtol=1e-5)
 
 
@@ -188,7 +189,7 @@ def test_the_law_over_many_draws(name: str) -> None:
     if name == "prioritized":
         chance = twin.priorities(ids) ** 0.7
     elif name == "episodes":
-        drawn = np.sort(np.concatenate([twin.draw_at((np.arange(10**5) + 0.5) / 10**5)[0].ids]))
+        drawn = np.sort(np.concatenate([drawing.draw_at(twin._core, (np.arange(10**5) + 0.5) / 10**5)[0].ids]))
         chance = np.bincount(np.searchsorted(ids, drawn), minlength=len(ids)).astype(float)
     else:
         chance = np.ones(len(ids))

@@ -13,6 +13,7 @@ from local import local_shards
 
 import relive
 from relive._base.priorities import falling
+from relive._buffer import drawing
 from relive._ring import kernels as _kernels
 from relive.errors import ArgumentError
 from relive.testing._lives import BACK_ENDS
@@ -197,7 +198,7 @@ def test_before_there_is_a_priority(kernels: str) -> None:
     assert buffer.priorities(ids).tolist() == [INITIAL, INITIAL]
     buffer.update_priorities(ids, [0.0, 0.0])
     assert buffer.priorities(buffer.add(**steps(1))).tolist() == [INITIAL, INITIAL]
-    buffer.raise_priority(8.0)
+    drawing.raise_priority(buffer._core, 8.0)
     assert buffer.priorities(buffer.add(**steps(2))).tolist() == [8.0, 8.0]
     buffer.update_priorities(ids, [1e300, 5e-324])
     assert buffer.priorities(ids).tolist() == [1e300, 5e-324]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._base.nests import nested
+from .._base.priorities import raw_priorities
 from .._base.types import Array, Bool, Float64, Int64
-from .._buffer.arguments import raw_priorities
 from .._schema.step_parser import Step, StepParser
 from ..buffer import ReplayBuffer
 from ..schema import Column

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -116,20 +115,3 @@ class Section:
     def host(self, name: str) -> Array:
         """As in `Memory`."""
         return self.memory.host(self._prefix + name)
-
-
-class Overlay:
-    """The arrays of a memory, in the place of some of which stand other new ones.
-
-    Attributes:
-        fresh: True.
-    """
-
-    fresh = True
-
-    def __init__(self, memory: Memory, own: Mapping[str, Array]) -> None:
-        self._memory, self._own = memory, own
-
-    def host(self, name: str) -> Array:
-        """As in `Memory`."""
-        return self._own[name] if name in self._own else self._memory.host(name)

@@ -1,14 +1,35 @@
-"""NumPy's bit generators as JSON: their states as plain numbers, and back."""
+"""Generators of random numbers: as arguments, and their states as JSON, plain numbers, and back."""
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from ..errors import ArgumentError, message
+from .check import integer
 from .nests import mapped
 
 _NAMES = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+
+
+def generator(seed: Any, at: str = "ReplayBuffer(seed)") -> np.random.Generator:
+    """Make the generator of a `seed`: an integer, a generator, or None."""
+    if isinstance(seed, np.random.Generator):
+        return seed
+    if seed is None:
+        return np.random.default_rng()
+    return np.random.default_rng(integer(seed, at, minimum=0, unbounded=True))
+
+
+def source(value: Any, at: str) -> np.random.Generator:
+    """Return `value` if it is an object that `rng.random(n)` can be asked of: a generator, or one of the caller's."""
+    if isinstance(value, type | ModuleType) or not callable(getattr(value, "random", None)):
+        remedy = "make one by `numpy.random.default_rng(seed)`"
+        raise ArgumentError(message("a `numpy.random.Generator`", f"`{value!r}`", at, remedy))
+    found: np.random.Generator = value
+    return found
 
 
 def state_of(rng: np.random.Generator) -> dict[str, Any]:

@@ -1,14 +1,26 @@
-"""Which numbers may be priorities, and the errors about those that may not."""
+"""Numbers that may be priorities, and the errors about those that may not."""
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import numpy as np
 
-from ..errors import PriorityError, message
-from .check import first
+from ..errors import ArgumentError, PriorityError, message
+from .check import first, unmasked
+from .narrow import as_array, kind_of
 from .types import Array, Bool, Float64
 
 _INFINITE_BITS = 0x7FF0000000000000
+# Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
+_FLOAT64 = np.dtype(np.float64)
+
+
+class Prioritizing(Protocol):
+    """A sampler, of which it is asked if it has priorities."""
+
+    @property
+    def prioritizes(self) -> bool: ...
 
 
 def valid(priorities: Array) -> Bool:
@@ -44,3 +56,43 @@ def unfit(td_error: Float64, eps: float) -> PriorityError:
 def _priorities(td_error: Float64, eps: float) -> Float64:
     with np.errstate(over="ignore"):  # a finite error can have an infinite priority
         return np.asarray(np.abs(td_error) + eps)
+
+
+def numbers(value: Any, at: str) -> Float64:
+    """Return numbers as float64, or refuse the value."""
+    if type(value) is not np.ndarray:
+        unmasked(value, at, PriorityError)
+        try:
+            value = as_array(value)
+        except (ValueError, TypeError, RuntimeError) as error:
+            got = f"`{type(value).__name__}`"
+            raise PriorityError(message("an array of numbers", got, at, str(error).split("\n")[0])) from None
+    if value.dtype is _FLOAT64 and value.flags.c_contiguous and value.flags.aligned:
+        return np.asarray(value)
+    if kind_of(value.dtype) not in "iuf":
+        raise PriorityError(message("an array of numbers", f"`{value.dtype}`", at))
+    return np.asarray(value.astype(np.float64, order="C"))
+
+
+def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Prioritizing | None) -> Float64 | None:
+    """Return raw priorities of new steps, finite and not negative; a single number is the priority of each of them.
+
+    `sampler`: the one that draws; None: any may.
+    """
+    if priority is None:
+        return None
+    raw = numbers(priority, "$.priority")
+    if raw.shape not in ((), shape, shape[1:] if shape[0] == 1 else shape):
+        got = f"shape `{raw.shape}`"
+        raise PriorityError(message(f"priorities of shape `{shape}`, one per step", got, "$.priority"))
+    raw = np.broadcast_to(raw, shape)
+    if sampler is not None and not sampler.prioritizes:
+        raise no_priorities(sampler, "$.priority")
+    check_given(raw)
+    return np.ascontiguousarray(raw)
+
+
+def no_priorities(sampler: object, at: str) -> ArgumentError:
+    """Compose the error of a call about priorities, of which the sampler knows none."""
+    got = f"`{type(sampler).__name__}()`"
+    return ArgumentError(message("a sampler with priorities", got, at, "use `Prioritized()`"))

@@ -10,7 +10,6 @@ from .._ring.plans import Window
 from .._ring.ring import Ring
 from ..samplers import Index
 from ..samplers._protocol import Draw
-from ..schema import Schema
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +59,7 @@ class Access(Protocol):
         """Which lanes of `ring` this process may write; None: all."""
         ...
 
-    def seen(self, schema: Schema, window: Window, ring: Ring) -> Ring:
+    def seen(self, window: Window, ring: Ring) -> Ring:
         """`ring` as items with `window` see it."""
         ...
 
@@ -157,7 +156,7 @@ class Alone:
     def bind(self, ring: Ring) -> Claims | None:
         return None
 
-    def seen(self, schema: Schema, window: Window, ring: Ring) -> Ring:
+    def seen(self, window: Window, ring: Ring) -> Ring:
         return ring
 
     def following(self, index: Index) -> Index:

@@ -10,14 +10,15 @@ from weakref import ref
 import numpy as np
 
 from .._base import check
+from .._base.integers import lanes_of
+from .._base.priorities import raw_priorities
 from .._base.types import Float64, Int64
+from .._flow.call_lock import CallLock
 from .._ring import kernels
 from .._ring.ring import Ring
 from .._schema.step_parser import Step, StepParser, check_discounts
 from ..samplers import Sampler
 from ..schema import Schema
-from .arguments import lanes_of, raw_priorities
-from .call_lock import CallLock
 from .notices import Notices
 
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from types import ModuleType
 from typing import Any, ParamSpec
 
 import numpy as np
 
-from .._base import check
-from .._base.forks import importing
-from .._base.narrow import as_array, kind_of
+from .._base.integers import integers
+from .._base.priorities import numbers
 from .._base.types import Array, Bool, Bytes, Float64, Int64
-from .._ring.lanes import distinct
 from .._ring.plans import State, Window
 from ..errors import ArgumentError, NotEnoughData, PriorityError, StaleId, message
 from ..samplers import Sampler
 from ..schema import Schema
 
 # Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
-_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
+_INT64 = np.dtype(np.int64)
 
 # What an object has that can be a choice of this kind, and what the base class of samplers has a default of.
 _DEFAULTS = ("prioritizes", "keeps", "spec")
@@ -62,39 +59,6 @@ def choice(value: Any, default: Any, role: str, at: str) -> Any:
     return value
 
 
-def generator(seed: Any, at: str = "ReplayBuffer(seed)") -> np.random.Generator:
-    if isinstance(seed, np.random.Generator):
-        return seed
-    if seed is None:
-        return np.random.default_rng()
-    return np.random.default_rng(check.integer(seed, at, minimum=0, unbounded=True))
-
-
-def source(value: Any, at: str) -> np.random.Generator:
-    """Return `value` if it is an object that `rng.random(n)` can be asked of: a generator, or one of the caller's."""
-    if isinstance(value, type | ModuleType) or not callable(getattr(value, "random", None)):
-        remedy = "make one by `numpy.random.default_rng(seed)`"
-        raise ArgumentError(message("a `numpy.random.Generator`", f"`{value!r}`", at, remedy))
-    found: np.random.Generator = value
-    return found
-
-
-def integers(value: Any, at: str) -> Int64:
-    check.unmasked(value, at, ArgumentError)
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError):
-        array = np.empty(0, object)
-    if array.dtype.kind not in "iu" or array.ndim != 1:
-        if array.shape == (0,) and array.dtype.kind == "f":
-            return np.empty(0, np.int64)  # an empty list
-        got = f"`{array.dtype}` of shape `{array.shape}`"
-        raise ArgumentError(message("integers of shape `(n,)`", got, at))
-    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
-        raise ArgumentError(message("integers below 2**63", f"`{array.max()}`", at))
-    return array.astype(np.int64, "C", copy=not array.flags.aligned)
-
-
 def _plain(array: Array) -> bool:
     return array.flags.c_contiguous and array.flags.aligned
 
@@ -103,21 +67,6 @@ def ids_of(ids: Any, at: str) -> Int64:
     if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1 and _plain(ids):
         return ids
     return integers(ids, at)
-
-
-def numbers(value: Any, at: str) -> Float64:
-    if type(value) is not np.ndarray:
-        check.unmasked(value, at, PriorityError)
-        try:
-            value = as_array(value)
-        except (ValueError, TypeError, RuntimeError) as error:
-            got = f"`{type(value).__name__}`"
-            raise PriorityError(message("an array of numbers", got, at, str(error).split("\n")[0])) from None
-    if value.dtype is _FLOAT64 and _plain(value):
-        return np.asarray(value)
-    if kind_of(value.dtype) not in "iuf":
-        raise PriorityError(message("an array of numbers", f"`{value.dtype}`", at))
-    return np.asarray(value.astype(np.float64, order="C"))
 
 
 def td_errors(value: Any, ids: Int64) -> Float64:
@@ -130,43 +79,6 @@ def td_errors(value: Any, ids: Int64) -> Float64:
         wanted = f"TD errors of shape `{ids.shape}`, one per id"
         raise PriorityError(message(wanted, f"shape `{errors.shape}`", "$.td_error"))
     return errors
-
-
-def lanes_of(env_ids: Any, num_envs: int) -> Int64:
-    """The lane numbers of a call that is not about all lanes."""
-    lanes = integers(env_ids, "$.env_ids")
-    outside = (lanes < 0) | (lanes >= num_envs)
-    if not len(lanes) or outside.any() or len(distinct(lanes)) != len(lanes):
-        got = f"`{lanes[outside][0]}`" if outside.any() else f"`{lanes.tolist()}`"
-        raise ArgumentError(message(f"distinct lanes from 0 to {num_envs - 1}", got, "$.env_ids"))
-    return lanes
-
-
-def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Sampler | None) -> Float64 | None:
-    """Raw priorities of new steps, finite and not negative; a single number is the priority of each of them.
-
-    `sampler`: the one that draws; None: any may.
-    """
-    if priority is None:
-        return None
-    raw = numbers(priority, "$.priority")
-    if raw.shape not in ((), shape, shape[1:] if shape[0] == 1 else shape):
-        got = f"shape `{raw.shape}`"
-        raise PriorityError(message(f"priorities of shape `{shape}`, one per step", got, "$.priority"))
-    raw = np.broadcast_to(raw, shape)
-    if sampler is not None and not sampler.prioritizes:
-        raise no_priorities(sampler, "$.priority")
-    with importing:
-        from .._base.priorities import check_given  # most buffers are given none
-
-    check_given(raw)
-    return np.ascontiguousarray(raw)
-
-
-def no_priorities(sampler: Sampler, at: str) -> ArgumentError:
-    """The error of a call about priorities, of which the sampler knows none."""
-    got = f"`{type(sampler).__name__}()`"
-    return ArgumentError(message("a sampler with priorities", got, at, "use `Prioritized()`"))
 
 
 def stale(ids: Int64, states: Bytes, bad: Bool, at: str, wanted: str = "drawable items") -> StaleId:

@@ -14,6 +14,7 @@ from .._base.forks import importing
 from .._base.frozen import Frozen
 from .._base.memory import Arena, available_bytes
 from .._base.types import Bool, Float32, Float64, Int64
+from .._flow.call_lock import CallLock
 from .._ring.ring import TOUCHED, Ring
 from ..errors import ArgumentError, ReliveError, message
 from ..items import Expander, Item
@@ -22,9 +23,9 @@ from ..schema import Schema
 from ..storage import Joint, Ram, Storage
 from .access import Access, Alone
 from .adding import Adding
-from .call_lock import CallLock
 from .choices import Choices
 from .notices import ALL, Notices
+from .reading import Readers
 
 if TYPE_CHECKING:
     from .._flow.limit import Limit
@@ -119,6 +120,7 @@ class Core(Frozen):
         refresh: Lets the index take in what changed, as a draw needs it.
         try_update: The index's short way to update priorities; None: it has none.
         expander: The item, bound to the ring.
+        readers: Other items, bound to the ring.
         writer: What writes to the ring.
         native: Its `add` and `extend`, as fast as the kernels have them.
         calls: The same behind the rate limiter, as the buffer has them.
@@ -143,6 +145,7 @@ class Core(Frozen):
     refresh: Callable[[], int]
     try_update: Callable[[object, object], bool] | None
     expander: Expander
+    readers: Readers
     writer: Adding
     native: tuple[Add, Add]
     calls: tuple[Add, Add]
@@ -238,7 +241,7 @@ def assemble(
     notices = Notices(lock)
     written = ring_of(schema, choices.rows, choices.steps, memory, access, notices, fresh)
     claims = access.bind(written)
-    ring = access.seen(schema, choices.window, written)
+    ring = access.seen(choices.window, written)
     fresh_sampler = getattr(memory, "fresh_sampler", memory.fresh) if fresh is None else fresh
     of_sampler = Section(memory, "sampler/", fresh_sampler)
     index = access.following(completed(sampler.index(ring, of_sampler), Index))
@@ -251,7 +254,7 @@ def assemble(
         with importing:
             from .._flow.limit import Limit
 
-        limit = Limit(choices.limiter, written.counters, memory)
+        limit = Limit(choices.limiter, written.counters, memory, held=lock.reentrant.held)
     writer = Adding(schema, written, refresh, sampler, notices, lock, claims)
     native = writer.call(several=False), writer.call(several=True)
     arrays = choices.ring_spec(access.window, access.keeps)
@@ -268,6 +271,7 @@ def assemble(
         refresh=refresh,
         try_update=access.updating(index.try_update),
         expander=choices.item.bind(schema, ring, Arena()),
+        readers=Readers(choices.item, schema, ring),
         writer=writer,
         native=native,
         calls=native if limit is None else (limit.before(native[0], False), limit.before(native[1], True)),

@@ -10,15 +10,17 @@ import numpy as np
 
 from .._base import check
 from .._base.capabilities import completed
+from .._base.priorities import no_priorities
 from .._base.types import Float64, Int64
 from .._ring.kernels import active
 from .._ring.plans import State
 from ..batch import Batch
 from ..errors import ArgumentError, NotEnoughData, message
+from ..items import Item
 from ..items._protocol import Compiled
 from ..samplers import Sampler, Share
 from ..samplers._protocol import Draw
-from .arguments import ids_of, no_priorities, shortage, stale, td_errors, too_many
+from .arguments import ids_of, shortage, stale, td_errors, too_many
 from .core import Core
 from .notices import DRAWS
 
@@ -165,11 +167,30 @@ def update_priorities(core: Core, ids: Any, td_error: Any) -> int:
         return len(checked) - dropped
 
 
-def read(core: Core, ids: Any) -> Batch:
-    """`ReplayBuffer.read`."""
+def ids(core: Core, item: Item | None) -> Int64:
+    """Act as `ReplayBuffer.ids` says."""
     with core.lock.alone():
-        found = core.access.copied(core, lambda: Draw(drawable(core, ids, "ReplayBuffer.read"), _NO_WEIGHTS))
-    return unweighted(found.fields)
+        core.access.look()
+        if item is not None:
+            return core.readers.of(item, "ReplayBuffer.ids(item)").ids()
+        return core.ring.drawable_ids()
+
+
+def read(core: Core, ids: Any, item: Item | None) -> Batch:
+    """Act as `ReplayBuffer.read` says."""
+    at = "ReplayBuffer.read"
+    with core.lock.alone():
+        if item is None:
+            found = core.access.copied(core, lambda: Draw(drawable(core, ids, at), _NO_WEIGHTS))
+            return unweighted(found.fields)
+        reader, checked = core.readers.of(item, f"{at}(item)"), ids_of(ids, at)
+        while True:
+            core.access.look()
+            slots, first = reader.located(checked, at)
+            fields = reader.expander.expand(slots, core.tally.rng)
+            gone = core.access.gone(first)
+            if gone is None or not gone.any():
+                return unweighted(fields)
 
 
 def priorities(core: Core, ids: Any) -> Float64:
@@ -218,18 +239,39 @@ def indivisible(sampler: Sampler, lacking: str, at: str) -> ArgumentError:
 
 
 def share(core: Core) -> Share:
-    """`ReplayBuffer.share`."""
+    """Tell the part of a buffer in a draw over several.
+
+    Raises:
+        ArgumentError: The sampler's draws cannot be divided: `Ranked`, as a rank is among all items.
+    """
     with core.lock.alone():
         share_of = core.index.share
         if share_of is None:
-            raise indivisible(core.sampler, "share", "ReplayBuffer.share")
+            raise indivisible(core.sampler, "share", "Shard.share")
         core.index.refresh()
         return share_of()
 
 
 def draw_at(core: Core, fractions: Any) -> tuple[Batch, Float64, Share]:
-    """`ReplayBuffer.draw_at`."""
-    at = "ReplayBuffer.draw_at"
+    """Draw the items at given fractions of the total, as `sample` does at the numbers of its generator.
+
+    Items lie in the order in which a stratified draw goes through them, each as wide as its `priority**alpha`. With
+    `Uniform(over="episodes")` a fraction names an episode and an item in it; without replacement the numbers choose one
+    item after the other among those that are left.
+
+    Args:
+        core: Of the buffer.
+        fractions: Numbers in [0, 1), `[B]`, B >= 1.
+
+    Returns:
+        The batch, whose weights are 1; what each of its items is drawn in proportion to, float64 `[B]`; and the
+        buffer's share at the same moment. With these, `masses / share.total` are the items' probabilities.
+
+    Raises:
+        NotEnoughData: Nothing can be drawn, or, without replacement, fewer items than asked for.
+        ArgumentError: Numbers outside [0, 1), or a sampler whose draws cannot be divided.
+    """
+    at = "Shard.draw"
     check.unmasked(fractions, f"{at}(fractions)", ArgumentError)
     try:
         numbers = np.asarray(fractions, np.float64, order="C")
@@ -261,8 +303,12 @@ def draw_at(core: Core, fractions: Any) -> tuple[Batch, Float64, Share]:
 
 
 def raise_priority(core: Core, raw: float) -> None:
-    """`ReplayBuffer.raise_priority`."""
-    at = "ReplayBuffer.raise_priority"
+    """Give new items at least this raw priority from now on: the largest that was set in another buffer.
+
+    Raises:
+        ArgumentError: It is no priority, or the sampler has none, or its draws cannot be divided.
+    """
+    at = "Shard.raise_priority"
     checked = check.real(raw, f"{at}(raw)", low=0.0)
     with core.lock.alone():
         if core.update is None:

@@ -14,12 +14,12 @@ from math import ceil
 import numpy as np
 
 from .._base.forks import importing
+from .._flow.call_lock import CallLock
 from .._ring.lanes import HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS, STORED, first_rows
 from .._ring.ring import Ring
 from .._schema.step_parser import Step
 from ..errors import ReliveWarning, event, message
 from ..samplers import Report
-from .call_lock import CallLock
 
 UNBOOTSTRAPPED, NEVER_UPDATED = 1, 16
 ALL = UNBOOTSTRAPPED | MANY_CUTS | REPEATED_FINALS | MANY_BOUNDARIES | NEVER_UPDATED
@@ -44,7 +44,7 @@ _TAKE_FINALS = """`next_obs` of a step that ends is the next episode's first obs
 _RECORDER = "`relive.gymnasium.Recorder(envs, buffer)` does this for every autoreset mode."
 DRAWS = 1000  # without an update of priorities
 _FEWEST = 3  # ends that have to repeat: one observation may be that of a new episode by chance
-_OWN = {__name__, "relive._buffer.adding", "relive._buffer.call_lock", "relive._buffer.drawing", "relive.buffer"}
+_OWN = {__name__, "relive._buffer.adding", "relive._flow.call_lock", "relive._buffer.drawing", "relive.buffer"}
 _OWN |= {"relive.tianshou._vector", "relive.torchrl"}
 
 

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._base import check
-from .._flow.prefetch import Prefetched, converter
+from .._base.priorities import no_priorities
+from .._flow.prefetch import DrawsAhead, Prefetched, converter
 from .._flow.transform import Change, Transform
 from ..batch import Batch
-from .arguments import no_priorities, too_many
+from .arguments import too_many
 from .core import Core
 from .drawing import count, draw
 
-if TYPE_CHECKING:
-    from typing import NamedTuple as Record
-else:
-    from .._base.frozen import Record
-
 _AT = "ReplayBuffer.prefetch"
-
-
-class Ahead(Record):
-    """A thread's draws from one source, ahead.
-
-    Attributes:
-        draw: Draws a batch, given a function that tells whether it is no longer needed.
-        handed_out: Called for each batch that a caller gets.
-        dropped: Called once, when what was drawn is dropped.
-    """
-
-    draw: Callable[[Callable[[], bool]], Batch]
-    handed_out: Callable[[], None]
-    dropped: Callable[[], None]
 
 
 def prefetched(
@@ -65,7 +47,7 @@ def prefetched(
     )
 
 
-def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> Ahead:
+def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> DrawsAhead:
     """Draw batches of `size` items of a buffer ahead, and change them."""
     lock, limit = core.lock, core.limit
     account = None if limit is None else limit.drawing_ahead()
@@ -93,10 +75,12 @@ def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> Ah
         if account is not None:
             account.over = True
 
-    return Ahead(draw_ahead, handed_out, dropped)
+    return DrawsAhead(draw_ahead, handed_out, dropped)
 
 
-def ahead_of_own(core: Core, size: int, beta: float | None, change: Transform, sample: Callable[..., Batch]) -> Ahead:
+def ahead_of_own(
+    core: Core, size: int, beta: float | None, change: Transform, sample: Callable[..., Batch]
+) -> DrawsAhead:
     """Draw batches by the `sample` of a subclass, which counts its draws itself."""
     limit, named = core.limit, {} if beta is None else {"beta": beta}
 
@@ -108,4 +92,4 @@ def ahead_of_own(core: Core, size: int, beta: float | None, change: Transform, s
             seed = change.seed(core.tally.rng)
         return change(sample(size, **named), seed)
 
-    return Ahead(draw_ahead, lambda: None, lambda: None)
+    return DrawsAhead(draw_ahead, lambda: None, lambda: None)

@@ -27,6 +27,8 @@ class Stats(Frozen, kw_only=True):
         size: Steps stored now.
         capacity: The most steps that are stored.
         drawable: Items that can be drawn now.
+        waiting: Steps that no item can start at yet: too few steps have followed them, or what followed the newest one
+            was not given.
         nbytes: Bytes of the ring's arrays when the buffer is full: columns, marks, counters, and what the sampler wants
             recorded for every row. The sampler's own arrays are not included; its documentation has their size.
         added: Steps ever added.
@@ -62,6 +64,7 @@ class Stats(Frozen, kw_only=True):
     size: int
     capacity: int
     drawable: int
+    waiting: int
     nbytes: int
     added: int
     drawn: int
@@ -112,6 +115,7 @@ def _stats(
     return Stats(
         size=tally["stored"],
         drawable=tally["drawable"],
+        waiting=tally["waiting"],
         added=added,
         replay_ratio=counts["drawn"] / added if added else 0.0,
         cuts=tally["cuts"],

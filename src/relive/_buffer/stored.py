@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._base import check
+from .._base.integers import integers
 from .._base.types import Array, Bool, Int64
 from .._ring.lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED, anchors_in, first_rows
 from .._ring.plans import Followed, State
@@ -16,7 +17,7 @@ from ..batch import Batch
 from ..errors import ArgumentError, StaleId, message
 from ..samplers._protocol import Draw
 from ..schema import Schema
-from .arguments import ids_of, integers, stale
+from .arguments import ids_of, stale
 from .core import Core
 from .drawing import unweighted
 from .stats import Stats, snapshot
@@ -86,12 +87,6 @@ def column(core: Core, path: str) -> Array:
     return found
 
 
-def drawable_ids(core: Core) -> Int64:
-    """The ids of all items that can be drawn, ascending. Called with the lock held."""
-    core.access.look()
-    return np.sort(core.ring.ids(core.ring.changes(np.zeros((core.ring.lanes, 3), np.int64)).added))
-
-
 def batches(core: Core, batch_size: int, shuffle: bool, drop_last: bool) -> Iterator[Batch]:
     """`ReplayBuffer.batches`."""
     at = "ReplayBuffer.batches"
@@ -99,7 +94,8 @@ def batches(core: Core, batch_size: int, shuffle: bool, drop_last: bool) -> Iter
     check.flag(shuffle, f"{at}(shuffle)")
     check.flag(drop_last, f"{at}(drop_last)")
     with core.lock.alone():
-        ids = drawable_ids(core)
+        core.access.look()
+        ids = np.sort(core.ring.drawable_ids())
         if shuffle:
             ids = ids[np.argsort(check.uniforms(core.tally.rng, len(ids)), kind="stable")]
     return _parts(core, ids, size, len(ids) // size * size if drop_last else len(ids))
@@ -125,6 +121,18 @@ def _parts(core: Core, ids: Int64, size: int, end: int) -> Iterator[Batch]:
             except StaleId:  # all were overwritten meanwhile
                 continue
         yield unweighted(found.fields)
+
+
+def next_rows(core: Core) -> Int64:
+    """Return the row that each lane writes next, `[L]`: ids of lane l, now and later, are `row * num_envs + l`."""
+    with core.lock.reentrant:
+        return core.ring.counters[:, HEAD].copy()
+
+
+def lane_steps(core: Core) -> Int64:
+    """Return the steps ever added to each lane, `[L]`: `Sequences(starts=k)` start at those of a multiple of k."""
+    with core.lock.reentrant:
+        return core.ring.counters[:, STEPS].copy()
 
 
 def clear(core: Core) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._base import check
+from .._base.integers import integers
 from .._base.narrow import as_array
 from .._base.types import Array, Bool, Int64
 from .._ring.lanes import GONE, anchors_in, items_of
@@ -19,7 +20,7 @@ from .._ring.plans import State
 from .._schema.step_parser import canonical
 from ..errors import ArgumentError, ReliveError, message
 from ..schema import Field, Schema
-from .arguments import integers, stale
+from .arguments import stale
 from .core import Core
 
 _AT = "ReplayBuffer.write"

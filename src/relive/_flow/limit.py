@@ -6,7 +6,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from .._base.types import Int64
 from .._ring.lanes import STEPS
 from .._schema.step_parser import steps_in
 from ..errors import ArgumentError, RateLimitTimeout, ReliveError, event, message
+from .call_lock import CallLock, held_back
 from .limiter import LimiterStats, RateLimiter
 
 Result = TypeVar("Result")
@@ -58,6 +60,7 @@ class Limit:
         counters: Those of the ring's lanes, `[L, 16]`.
         memory: Has an array `NAME` as `SPEC` says.
         present: As below.
+        held: As below.
 
     Attributes:
         limiter: As above.
@@ -65,11 +68,17 @@ class Limit:
         most: The balance up to which steps are added.
         latest: How many steps (under True) or items (under False) the last call was about that had to wait.
         present: Whether the process that made the buffer still has it; None: this one has.
+        held: Whether this thread keeps all others from making calls, for which it cannot wait then.
         over: Whether the buffer was closed, which ends all waits.
     """
 
     def __init__(
-        self, limiter: RateLimiter, counters: Int64, memory: Memory, present: Callable[[], bool] | None = None
+        self,
+        limiter: RateLimiter,
+        counters: Int64,
+        memory: Memory,
+        present: Callable[[], bool] | None = None,
+        held: Callable[[], bool] = lambda: False,
     ) -> None:
         self.limiter = limiter
         # Where no other process writes, the steps that may surely be added are not counted again for every call.
@@ -79,7 +88,7 @@ class Limit:
         self.least, self.most = limiter.least, limiter.most
         self._room = 0
         self._adding = threading.RLock()
-        self.present, self._looked = present, 0.0
+        self.present, self._looked, self.held = present, 0.0, held
         self.over = False
         self._ahead: list[Ahead] = []
         self.latest: dict[bool, int] = {}
@@ -169,6 +178,12 @@ class Limit:
 
         return limited
 
+    @contextmanager
+    def hold(self, lock: CallLock) -> Iterator[bool]:
+        """Keep other threads from adding, and out of all calls under `lock`, in the order in which calls enter both."""
+        with self._adding, lock.hold():
+            yield True
+
     def report(self) -> LimiterStats:
         """What was counted, for `ReplayBuffer.stats`."""
         inserts, samples = self.counts()
@@ -208,6 +223,8 @@ class Limit:
     def _wait(self, call: _Call, since: float | None, stopped: Callable[[], bool] | None = None) -> float:
         """Wait until the limiter allows `call`, and count it. `since`: when an earlier wait for it began."""
         timeout, start = self.limiter.timeout, time.monotonic()
+        if self.held():
+            raise held_back(call.at)
         if timeout is None and call.endless:
             wanted, remedy = f"at most {call.most()}", "raise the limiter's `error_buffer`"
             raise ArgumentError(message(wanted, f"{call.count}", call.at, remedy))

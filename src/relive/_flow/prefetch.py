@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy import ndarray
 
@@ -18,7 +18,26 @@ from ..batch import Batch
 from ..errors import ArgumentError, ReliveError, event, message
 from .limit import Stopped
 
+if TYPE_CHECKING:
+    from typing import NamedTuple as Record
+else:
+    from .._base.frozen import Record
+
 Draw = Callable[[Callable[[], bool]], Batch]
+
+
+class DrawsAhead(Record):
+    """A thread's draws from one source, ahead.
+
+    Attributes:
+        draw: Draws a batch, given a function that tells whether it is no longer needed.
+        handed_out: Called for each batch that a caller gets.
+        dropped: Called once, when what was drawn is dropped.
+    """
+
+    draw: Draw
+    handed_out: Callable[[], None]
+    dropped: Callable[[], None]
 
 
 class Prefetched(Iterator[Batch]):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.integers import distinct
 from .._base.journal import Journal
 from .._base.types import Array, Bool, Bytes, Int64
 
@@ -92,14 +93,6 @@ def count_call(journal: Journal, touched: Int64 | None, moment: int, lanes: Int6
     if touched is not None:
         groups = distinct(lanes // GROUP)
         journal.put(touched, (moment, groups), touched[moment, groups] + 1)
-
-
-def distinct(numbers: Int64) -> Int64:
-    """The small numbers, >= 0, that occur in an array, in order.
-
-    `np.unique` lets go of the interpreter inside of C++: a daemon thread that is in it when a process ends aborts that.
-    """
-    return np.flatnonzero(np.bincount(numbers.astype(np.intp, copy=False))).astype(np.int64, copy=False)
 
 
 def ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:

@@ -9,6 +9,7 @@ each lane has one more physical row for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from .._base.arrays import ArraySpec, Memory
 from .._base.forks import importing
 from .._base.journal import Journal
-from .._base.types import Array, Float64, Int64
+from .._base.types import Array, Bytes, Float64, Int64
 from ..schema import Column, Schema
 from . import kernels
 from .lanes import (
@@ -121,23 +122,42 @@ class Ring:
             if self.touched is not None and not busy:
                 self.touched[ENDED] = self.touched[BEGUN]  # calls that a kill ended
         self._kernels = kernels.active()
-        taken = np.isin(np.arange(self.lanes), list(busy)).astype(np.uint8) if busy else None
-        self.kernel = self._kernels.Ring(
-            [_layout(column, array) for column, array in zip(schema.columns, self.columns, strict=True)],
-            schema.num_obs,
-            rows,
-            steps,
+        self._layouts = [_layout(column, array) for column, array in zip(schema.columns, self.columns, strict=True)]
+        self._bind(notify, np.isin(np.arange(self.lanes), list(busy)).astype(np.uint8) if busy else None)
+
+    def under(self, window: Window, marks: Bytes | None = None, arrival: Int64 | None = None) -> Ring:
+        """Return the same steps as items with another window see them, to be read.
+
+        It has counters of its own, zeros at first, which whoever asks for it keeps.
+
+        Args:
+            window: That of the items.
+            marks: Instead of the ring's.
+            arrival: What is recorded of when rows became ready under that window; None: nothing.
+        """
+        other = copy(self)
+        other.window, other.counters, other.arrival = window, np.zeros_like(self.counters), arrival
+        other.marks, other.touched = self.marks if marks is None else marks, None
+        other._bind(lambda found: None, None)
+        return other
+
+    def _bind(self, notify: Callable[[int], object], taken: Bytes | None) -> None:
+        """Have a kernel work on the arrays."""
+        kernel = self.kernel = self._kernels.Ring(
+            self._layouts,
+            len(self.observations),
+            self.rows,
+            self.steps,
             self.marks,
             self.counters,
             self.clock,
-            window,
+            self.window,
             self.given,
             self.arrival,
             self.touched,
             notify,
             taken,
         )
-        kernel = self.kernel
         self.write, self.cut, self.changes = kernel.write, kernel.cut, kernel.changes
         self.ids, self.locate, self.stacks = kernel.ids, kernel.locate, kernel.stacks
         self.windows = kernel.windows
@@ -214,11 +234,13 @@ class Ring:
         return np.asarray(rows // every % slots_of_state(self.rows, every) * self.lanes + lanes)
 
     def tally(self) -> Mapping[str, int]:
-        """Sums over all lanes: steps added and stored, items, cuts, missing final observations, ends, repeats."""
+        """Return sums over all lanes: steps, items, cuts, ends, and what was wrong with them."""
         names = ("added", "drawable", "stored", "cuts", "unbootstrapped", "ends", "repeats")
         columns = (STEPS, DRAWABLE, STORED, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS)
         sums = self.kernel.snapshot().sum(axis=0).tolist()
-        return {name: sums[column] for name, column in zip(names, columns, strict=True)}
+        # Rows that wait are those of the newest stream, which all hold steps; across episodes other rows are between.
+        waiting = sums[STEPS] - sums[READY_STEPS] if self.window.across else sums[HEAD] - sums[READY]
+        return {name: sums[column] for name, column in zip(names, columns, strict=True)} | {"waiting": waiting}
 
     def state_rows(self, ids: Int64, every: int) -> Int64:
         """Where fields that are kept at every `every`-th step are stored for the steps `ids`."""
@@ -257,6 +279,10 @@ class Ring:
     def cleared(self, seen: Int64) -> bool:
         """Whether the lanes were emptied since the counters were `seen`: a sampler then is to be as it was when new."""
         return bool((self.counters[:, CLEARED] > seen[:, 0]).any())
+
+    def drawable_ids(self) -> Int64:
+        """List the ids of all drawable items, by lane and age."""
+        return self.ids(self.changes(np.zeros((self.lanes, 3), np.int64)).added)
 
     @property
     def drawable(self) -> int:

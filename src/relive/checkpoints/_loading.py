@@ -14,17 +14,19 @@ from .._base import check
 from .._base.arrays import ArraySpec, Memory
 from .._base.capabilities import completed
 from .._base.forks import importing
+from .._base.generators import generator
+from .._base.integers import distinct, integers
 from .._base.priorities import valid
 from .._base.types import Int64
 from .._base.warned import warn
-from .._buffer.arguments import choice, generator, integers
+from .._buffer.arguments import choice
 from .._buffer.choices import Choices
 from .._buffer.core import Core, opened
 from .._disk.files import Folder
 from .._disk.json_files import damaged
 from .._flow.limiter import RateLimiter
 from .._ring import kernels
-from .._ring.lanes import BOUNDARIES, HEAD, distinct, rows_of
+from .._ring.lanes import BOUNDARIES, HEAD, rows_of
 from .._ring.plans import State
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message

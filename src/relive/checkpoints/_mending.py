@@ -10,11 +10,12 @@ import zlib
 
 import numpy as np
 
+from .._base.integers import distinct
 from .._base.types import Bool
 from .._disk.files import Folder
 from .._disk.json_files import damaged
 from .._disk.tensors import TensorReader
-from .._ring.lanes import CUTS, HELD, STEP, distinct
+from .._ring.lanes import CUTS, HELD, STEP
 from .._ring.plans import Window
 from .._ring.recount import Stored, drop_rows, steps_in
 from ..errors import StorageError

@@ -254,6 +254,7 @@ class Saver:
 def save(core: Core, path: str | os.PathLike[str], keep: int, wait: bool, verify: bool) -> Saved:
     """`ReplayBuffer.save`."""
     folder = check.path(path, "ReplayBuffer.save(path)")
+    core.lock.check_not_held("ReplayBuffer.save")
     with core.lock.alone():
         saver = saver_of(core.tally)
     return saver.save(partial(_CoreTask, core), folder, keep, wait, verify)

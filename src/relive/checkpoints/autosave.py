@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .._base import check, forks
 from .._base.frozen import Frozen
-from .._buffer.call_lock import before_the_end
+from .._flow.call_lock import before_the_end
 from .._ring import kernels
 from ..errors import ReliveError, event, message
 

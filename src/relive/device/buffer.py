@@ -18,9 +18,10 @@ from .._base import check, forks
 from .._base.memory import available_bytes
 from .._base.nests import nested
 from .._base.types import Array
-from .._buffer.arguments import no_priorities, readable, too_many
-from .._buffer.call_lock import CallLock
+from .._base.priorities import no_priorities
+from .._buffer.arguments import readable, too_many
 from .._buffer.choices import Choices
+from .._flow.call_lock import CallLock
 from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
 from ..checkpoints.autosave import Autosave, begun

@@ -16,7 +16,7 @@ from .._adapters.episodes import episodes
 from .._base import check
 from .._base.nests import mapped
 from .._base.types import Int64
-from .._buffer.call_lock import AdapterLock, one_at_a_time
+from .._flow.call_lock import AdapterLock, one_at_a_time
 from .._flow.prefetch import Prefetched
 from ..batch import Batch
 from ..errors import ArgumentError, NotEnoughData, ReliveWarning, StaleId, event, message
@@ -396,7 +396,7 @@ class ReplayBuffer:
         ids = np.sort(buffer.column("ids")[0])
         ids = ids[ids >= 0]
         # A ring that is not full, as after a load with a larger capacity, begins with its oldest step.
-        begin = int(buffer.lane_steps()[0]) - len(ids) if len(ids) == self.capacity else 0
+        begin = buffer.stats().added - len(ids) if len(ids) == self.capacity else 0
         number = (places - begin) % self.capacity
         if (number >= len(ids)).any():
             raise StaleId(message("places of stored steps", f"{places.tolist()[:8]}", "ReplayBuffer"))

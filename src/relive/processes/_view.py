@@ -6,8 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from .._base.arrays import Memory, Overlay, Section
-from .._base.types import Array, Bytes, Int64
+from .._base.types import Bytes, Int64
 from .._ring.lanes import (
     CLEARED,
     CUTS,
@@ -21,6 +20,7 @@ from .._ring.lanes import (
     MEMORY,
     OLDEST,
     READY,
+    READY_STEPS,
     REPEATS,
     START,
     STEP,
@@ -33,14 +33,12 @@ from .._ring.lanes import (
 )
 from .._ring.plans import Window
 from .._ring.recount import Stored, oldest_in, ready_in
-from .._ring.ring import BOOKKEEPING, Ring
+from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..samplers import Index
-from ..schema import Schema
 
 _COUNTED = [STEPS, STORED, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS]
 _NO_IDS = np.empty(0, np.int64)
-_KEEPS = tuple(BOOKKEEPING)  # what it follows is not counted
 
 
 class View:
@@ -50,10 +48,8 @@ class View:
     item of its creator alone. The fields of the steps are the ring's.
 
     Args:
-        schema: The fields of a step.
         window: That of this process's item.
         ring: The ring.
-        memory: Its arrays.
 
     Attributes:
         ring: The same ring under `window`.
@@ -62,24 +58,24 @@ class View:
         ArgumentError: Items would start at steps that the ring does not number.
     """
 
-    def __init__(self, schema: Schema, window: Window, ring: Ring, memory: Memory) -> None:
+    def __init__(self, window: Window, ring: Ring) -> None:
         if window.starts not in (1, ring.window.starts):
             wanted, got = f"items that start every {ring.window.starts} steps", f"`{window.starts}`"
             remedy = "make the buffer with this item, so that its steps are numbered for it"
             raise ArgumentError(message(wanted, got, "open(item)", remedy))
         self._window, self._of_ring, self._every = window, ring, window.starts < ring.window.starts
         self._counters, self._marks = ring.counters, ring.marks
-        self._own: Int64 = np.zeros_like(ring.counters)
         self._copied = np.zeros(ring.lanes, np.int64)
         self._before = np.full_like(ring.counters, -1)
         # How far behind its head a writer may still change marks.
         self._back = 2 * ring.window.lookback + 4
         self._later, self._told = window.span - ring.window.span, ring.arrival
-        own: dict[str, Array] = {"marks": np.zeros_like(ring.marks), "counters": self._own}
         self._arrival: Int64 | None = None
         if self._told is not None and not (window.across or ring.window.across):
-            own["arrival"] = self._arrival = np.zeros_like(self._told)
-        self.ring = Ring(schema, window, ring.rows, ring.steps, Overlay(Section(memory, "ring/"), own), _KEEPS, _note)
+            self._arrival = np.zeros_like(self._told)
+        arrival = self._told if self._arrival is None else self._arrival
+        self.ring = ring.under(window, np.zeros_like(ring.marks), arrival)
+        self._own = self.ring.counters
         ring.kernel.look()
         self.take_in()
 
@@ -128,6 +124,7 @@ class View:
         own[[CLEARED, MEMORY]] = now[CLEARED], head % self.ring.marks[:, 0].size
         own[GONE] = gone_before
         own[_COUNTED] = now[_COUNTED]
+        own[READY_STEPS] = now[STEPS] - np.count_nonzero(marks[ready - begin :] & STEP)
         newly = max(ready_before, begin)
         if newly < ready and self._told is not None and self._arrival is not None:
             arrival = get_rows(self._told, lane, begin, head)
@@ -172,7 +169,3 @@ class _Following:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._index, name)
-
-
-def _note(found: int) -> None:
-    """Nothing is written through a view, so nothing is found."""

@@ -23,7 +23,6 @@ from ..errors import ReliveError, StorageError, event
 from ..items import Fields
 from ..samplers import Index
 from ..samplers._protocol import Draw
-from ..schema import Schema
 from ..storage import Storage
 from ..storage._segment import CREATOR
 from ._claims import Claims
@@ -116,14 +115,14 @@ class Joint:
             self.hold.free()
         return self.claims
 
-    def seen(self, schema: Schema, window: Window, ring: Ring) -> Ring:
+    def seen(self, window: Window, ring: Ring) -> Ring:
         """Act as `Access` says."""
         self._seen = ring
         if window.__replace__(actions=ring.window.actions) != ring.window:
             with importing:
                 from ._view import View
 
-            self._view = View(schema, window, ring, self.memory)
+            self._view = View(window, ring)
             self._seen = self._view.ring
         return self._seen
 

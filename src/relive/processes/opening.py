@@ -9,8 +9,9 @@ import numpy as np
 
 from .._base import memory
 from .._base.arrays import Locks
+from .._base.generators import generator
 from .._base.types import Array
-from .._buffer.arguments import generator, identity
+from .._buffer.arguments import identity
 from .._buffer.choices import Choices
 from .._buffer.core import assemble
 from ..buffer import ReplayBuffer

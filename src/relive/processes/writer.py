@@ -10,13 +10,13 @@ import numpy as np
 
 from .._base import forks
 from .._base.forks import importing
+from .._base.integers import lanes_of
 from .._base.system import require_linux
 from .._base.types import Int64
 from .._buffer.adding import Adding
-from .._buffer.arguments import lanes_of
-from .._buffer.call_lock import CallLock
 from .._buffer.core import ring_of
 from .._buffer.notices import Notices
+from .._flow.call_lock import CallLock
 from .._flow.limit import Limit
 from .._ring.lanes import STEPS
 from ..errors import ArgumentError, ReliveError, message

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .._base.types import Int64
+from .._buffer import stored
 from .._disk.files import Folder
 from ..buffer import ReplayBuffer
 from ..checkpoints import _manifest
@@ -168,7 +169,7 @@ def _gathered(plan: Plan, shard: int, facts: dict[str, Any]) -> Found | None:
         what = f"Lanes {sorted(mine - set(lanes))[:5]} were never saved, and the number of shards changed"
         raise StorageError(event(what, path, f"load with `shards={facts['shards']}`"))
     buffer = load(paths, lanes=chosen, **_choices(plan, len(lanes)))
-    return buffer, _merged(lanes, plan.num_envs, lives, buffer.next_rows), {}
+    return buffer, _merged(lanes, plan.num_envs, lives, stored.next_rows(buffer._core)), {}
 
 
 def _merged(lanes: list[int], num_envs: int, parts: list[tuple[Ids, list[int]]], next_rows: Int64) -> Ids:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._base.types import Array, Float64, Int64
+from .._buffer import drawing, stored
 from .._buffer.writing import Value, put
 from .._schema.step_parser import Step
 from ..buffer import ReplayBuffer
@@ -86,13 +87,13 @@ class Shard:
             life = ids.life
             if again:
                 life = max(life, before or 0) + 1
-                ids = ids.reborn(life, buffer.next_rows)
+                ids = ids.reborn(life, stored.next_rows(buffer._core))
                 buffer.cut()  # or a step without `next_obs` would become the successor of another one
         if life >= most_lives(plan.num_envs):
             what = f"fewer than {most_lives(plan.num_envs)} starts of a shard, which ids have room for"
             raise ReliveError(message(what, f"{life}", "Shards", "begin a new run"))
         ledger.put(self._number, life)
-        self.buffer, self.ids = buffer, ids
+        self.buffer, self.ids, self._core = buffer, ids, buffer._core
         self._prioritizes = plan.sampler.prioritizes
         self._kept = self._added = len(buffer)
         self._owners = [None] * len(ids.lanes)
@@ -119,7 +120,7 @@ class Shard:
     def share(self, largest: float) -> ShardStatus:
         """What the shard has now; `largest`: the largest priority that was set in any shard."""
         with self._call(largest):
-            return self._status(self.buffer.share())
+            return self._status(drawing.share(self._core))
 
     def draw(
         self, fractions: Float64, largest: float, updates: tuple[Int64, Float64] | None = None
@@ -135,9 +136,9 @@ class Shard:
             if updates is not None:
                 self._update(*updates)
             try:
-                batch, masses, share = self.buffer.draw_at(fractions)
+                batch, masses, share = drawing.draw_at(self._core, fractions)
             except NotEnoughData:
-                return None, self._status(self.buffer.share())
+                return None, self._status(drawing.share(self._core))
             fields = packed(self._plan.item, dict(batch._fields))
             del fields["weights"]
             fields["ids"] = self.ids.outer(fields["ids"])
@@ -150,18 +151,18 @@ class Shard:
         """Set priorities; how many were applied. Ids of steps that were lost or overwritten are dropped."""
         with self._call(largest):
             applied = self._update(ids, td_error)
-            return applied, self._status(self.buffer.share())
+            return applied, self._status(drawing.share(self._core))
 
     def write(self, ids: Int64, values: list[Value], largest: float) -> tuple[int, ShardStatus]:
         """Write values back to steps; how many were written. Ids of steps that were lost or overwritten are dropped."""
         with self._call(largest):
-            own, known = self.ids.inner(ids, self.buffer.next_rows)
+            own, known = self.ids.inner(ids, stored.next_rows(self._core))
             ours = [value._replace(values=value.values[known]) for value in values]
-            self._written += (written := put(self.buffer._core, own, ours) if len(own) else 0)
-            return written, self._status(self.buffer.share())
+            self._written += (written := put(self._core, own, ours) if len(own) else 0)
+            return written, self._status(drawing.share(self._core))
 
     def _update(self, ids: Int64, td_error: Float64) -> int:
-        own, known = self.ids.inner(ids, self.buffer.next_rows)
+        own, known = self.ids.inner(ids, stored.next_rows(self._core))
         applied = self.buffer.update_priorities(own, td_error[known]) if len(own) else 0
         self._stale += len(ids) - applied
         self._updated += len(ids)
@@ -212,12 +213,16 @@ class Shard:
             return np.ascontiguousarray(array[:count, chosen].swapaxes(0, 1))
 
         step = Step([*block.values], successors or None, block.terminated, block.truncated).mapped(of)
-        self.buffer._core.writer.put(step, lanes, None if block.priority is None else of(block.priority))
+        self._core.writer.put(step, lanes, None if block.priority is None else of(block.priority))
 
     def counts(self, largest: float) -> tuple[ShardStatus, int, int]:
         """The shard's status, cuts, and bytes of its buffer when full; cheap for any size."""
         with self._call(largest):
-            return self._status(self.buffer.share()), self.buffer._core.ring.tally()["cuts"], self.buffer._core.nbytes
+            return (
+                self._status(drawing.share(self._core)),
+                self._core.ring.tally()["cuts"],
+                self._core.nbytes,
+            )
 
     def save(self, path: str) -> None:
         """Begin to save into the shard's own part of the directory `path`; `saved` tells when it is done."""
@@ -254,13 +259,13 @@ class Shard:
     def lane_steps(self, lanes: Int64) -> Int64:
         """Steps ever added to some lanes of the whole."""
         with self._call(0.0):
-            return self.buffer.lane_steps()[self.ids.local(lanes)]
+            return stored.lane_steps(self._core)[self.ids.local(lanes)]
 
     def _call(self, largest: float) -> threading.Lock:
         if self._error is not None:
             raise self._error
         if largest > self._largest and self._prioritizes:
-            self.buffer.raise_priority(largest)
+            drawing.raise_priority(self._core, largest)
             self._largest = largest
         return self._lock
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from .._base import check
+from .._base.integers import lanes_of
+from .._base.priorities import raw_priorities
 from .._base.types import Float64, Int64
-from .._buffer.arguments import lanes_of, raw_priorities
 from .._schema.step_parser import Step, StepParser
 from ..errors import ArgumentError, ReliveError, message
 from ._blocks import Filling

@@ -10,9 +10,11 @@ import numpy as np
 
 from .._base import check
 from .._base.capabilities import completed
+from .._base.generators import generator, source
+from .._base.integers import integers, lanes_of
 from .._base.narrow import as_array
-from .._base.priorities import check_errors
-from .._buffer.arguments import generator, ids_of, integers, lanes_of, no_priorities, source, td_errors
+from .._base.priorities import check_errors, no_priorities
+from .._buffer.arguments import ids_of, td_errors
 from .._buffer.writing import parsed
 from .._flow.limiter import RateLimiter, checked
 from .._flow.prefetch import converter

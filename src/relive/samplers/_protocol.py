@@ -61,7 +61,7 @@ class Carried(NamedTuple):
 
 
 class Share(Frozen):
-    """What one buffer's part is in a draw over several; see `ReplayBuffer.share`.
+    """What one buffer's part is in a draw over several; see `share` in `_buffer/drawing.py`.
 
     Attributes:
         total: The sum of what items are drawn in proportion to: `priority**alpha`, or 1 for each item, or each episode,

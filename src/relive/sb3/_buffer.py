@@ -12,10 +12,9 @@ from stable_baselines3.common import buffers, type_aliases
 
 from .._adapters.copies import Copy, Write, no_assignment
 from .._base import check
-from .._base.memory import Arena
 from .._base.types import Array, Bool, Int64
-from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
+from ..buffer import BOUNDARIES
 from ..buffer import ReplayBuffer as Buffer
 from ..errors import ArgumentError, SchemaError, message
 from ..items import Item, Transitions
@@ -386,11 +385,11 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return found
 
     def _stored(self, name: str, shown: str) -> Observation:
-        buffer, (held, _, _) = self.relive, self._places()
-        with buffer._core.lock.alone():
-            one_step = Transitions().bind(buffer.schema, buffer._core.ring, Arena())
-            fields = one_step.expand(self._ids[held] % buffer._core.ring.slots, buffer.rng)[name]
-        if not isinstance(fields, dict):
+        one_step = Transitions()
+        with self.relive.hold():
+            held = np.isin(self._ids, self.relive.ids(item=one_step))
+            fields = self.relive.read(self._ids[held], item=one_step)[name]
+        if not isinstance(fields, Batch):
             return self._copy(_placed(fields, held), shown)
         return {key: self._copy(_placed(values, held), shown) for key, values in fields.items()}
 

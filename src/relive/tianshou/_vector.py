@@ -13,9 +13,7 @@ from .._adapters.saves import opened, packed
 from .._base import check
 from .._base.nests import mapped
 from .._base.types import Array, Bool, Float64, Int64
-from .._buffer.call_lock import AdapterLock, one_at_a_time
-from .._buffer.stored import drawable_ids
-from .._ring.lanes import CUTS
+from .._flow.call_lock import AdapterLock, one_at_a_time
 from ..batch import Batch as Drawn
 from ..buffer import ReplayBuffer as Buffer
 from ..errors import ArgumentError, SchemaError, StaleId, message
@@ -106,7 +104,6 @@ class VectorReplayBuffer(ReplayBufferManager):
         self._steps = steps
         self._stored: Int64 = np.full(self.maxsize, -1)  # the id of the step in each slot
         self._next = np.zeros(lanes, np.int64)  # where each environment goes on, counted from its first slot
-        self._cuts_seen = np.full(lanes, -1)  # how many streams of each lane were cut when it was looked at last
         self.relive: Buffer | None = None
         if observation_space is not None:
             self._make(Schema.from_spaces(observation_space, action_space, slot=Field((), "int64")))
@@ -149,6 +146,7 @@ class VectorReplayBuffer(ReplayBufferManager):
             obs, after = (mapped(lambda stack: stack[:, -1], stacked) for stacked in (obs, after))
         buffer = self._make(schema_of(obs, act, given["rew"])) if self.relive is None else self.relive
         slots = self._offset[lanes] + self._next[lanes]
+        last_slots = self._offset[lanes] + (self._next[lanes] - 1) % self._steps
         step = {"obs": obs, "action": act, "reward": given["rew"], "next_obs": after, "slot": slots}
         ends = {name: np.asarray(given[name], bool) for name in ("terminated", "truncated")}
         ids = buffer.add(**step, **ends, env_ids=None if buffer_ids is None else lanes)
@@ -159,21 +157,17 @@ class VectorReplayBuffer(ReplayBufferManager):
         self._stored[slots] = ids
         self._next[lanes] = (self._next[lanes] + 1) % self._steps
         self._cuts[slots] = False
-        cuts = buffer._core.ring.counters[lanes, CUTS]
-        if (cut := cuts != self._cuts_seen[lanes]).any():
-            self._cuts_seen[lanes] = cuts
-            self._note_cuts(buffer, slots[cut], lanes[cut])
+        # Behind an end, or a cut, a row holds the final observation, and takes an id.
+        if (apart := ids - self._stored[last_slots] != self.buffer_num).any():
+            self._note_cuts(buffer, last_slots[apart & (last_slots != slots)])
         self._unchecked.append(slots)
         return result
 
-    def _note_cuts(self, buffer: Buffer, slots: Int64, lanes: Int64) -> None:
-        """Mark the steps before these slots that did not end, but are not continued: their environment was reset."""
-        begin = self._offset[lanes]
-        last_slots = begin + (slots - begin - 1) % self._steps
-        last = self._stored[last_slots]
-        known = (last >= 0) & (last_slots != slots)
-        stopped = buffer.follow(last[known], 1).steps == 0
-        self._cuts[last_slots[known]] = stopped & ~self._meta.done[last_slots[known]]
+    def _note_cuts(self, buffer: Buffer, slots: Int64) -> None:
+        """Mark those of these steps that did not end, but are not continued: their environment was reset."""
+        known = slots[self._stored[slots] >= 0]
+        stopped = buffer.follow(self._stored[known], 1).steps == 0
+        self._cuts[known] = stopped & ~self._meta.done[known]
 
     def _ids(self, slots: Int64) -> Int64:
         """The steps in these slots."""
@@ -216,8 +210,8 @@ class VectorReplayBuffer(ReplayBufferManager):
         raw = buffer.priorities(ids)
         smallest = raw
         if sampler.weights == "buffer":
-            with buffer._core.lock.alone():
-                smallest = buffer.priorities(drawable_ids(buffer._core))
+            with buffer.hold():
+                smallest = buffer.priorities(buffer.ids())
         beta = self._beta
         if beta is None:
             beta = sampler.beta if isinstance(sampler.beta, float) else buffer.stats().beta

@@ -18,9 +18,8 @@ from .._adapters.saves import opened, packed
 from .._base import check
 from .._base.capabilities import completed
 from .._base.extras import needs
-from .._buffer.call_lock import AdapterLock, one_at_a_time
-from .._buffer.stored import drawable_ids
 from .._disk.files import replacing
+from .._flow.call_lock import AdapterLock, one_at_a_time
 from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, CorruptionError, NotEnoughData, SchemaError, message
@@ -223,13 +222,9 @@ class TensorDictReplayBuffer:
         buffer = self.relive
         if buffer is None:
             raise NotEnoughData(message("at least 1 drawable item", "0", "TensorDictReplayBuffer[...]"))
-        if isinstance(index, slice):
-            with buffer._core.lock.alone():
-                items = drawable_ids(buffer._core)
-            ids = items[np.argsort(items % buffer.num_envs, kind="stable")][index]
-        else:
-            ids = np.asanyarray(index).reshape(-1)
-        return self._named(buffer.read(ids))
+        with buffer.hold():
+            ids = buffer.ids()[index] if isinstance(index, slice) else np.asanyarray(index).reshape(-1)
+            return self._named(buffer.read(ids))
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         self._refuse()

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .._base import narrow
+from .._base.integers import distinct
 from .._base.nests import Path, nested, paths
 from .._base.types import Array, Float64, Int64
-from .._ring.lanes import distinct
 from ..errors import NotEnoughData, SchemaError, message
 from ._draws import Draws
 from ._layout import Column, Fill

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .._base import narrow
+from .._base.integers import distinct
 from .._base.memory import Arena
 from .._base.nests import Path
 from .._base.types import Array, Int64
-from .._ring.lanes import distinct
 from ._block import Block, check_storable
 from ._entry import Entry, file_name
 from ._index import Index, Table

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from .._base import check, memory
+from .._base.generators import generator
 from .._base.memory import Arena
 from .._base.narrow import named, to_torch
 from .._base.nests import mapped, nested
 from .._base.warned import warn
-from .._buffer.arguments import generator
 from ..batch import Batch
 from ..errors import ArgumentError, CorruptionError, StorageError, message
 from . import _arguments, _directory

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from _thread import RLock
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..._base.types import Array, Int64
@@ -15,10 +16,21 @@ class Lock(RLock):  # type: ignore[misc]  # final to the type checker only
 
     def __init__(self) -> None:
         super().__init__()
+        self._holds = RLock()  # entered once for each hold, by the thread that is inside
 
     def taken(self) -> bool:
-        """Whether this thread is inside."""
-        return bool(self._is_owned())  # type: ignore[attr-defined]
+        """Return True inside a call of this thread."""
+        return bool(self._is_owned()) and not (self.held() and _entries(self) == _entries(self._holds))  # type: ignore[attr-defined]
+
+    def held(self) -> bool:
+        """Return True where this thread holds the lock over several calls."""
+        return bool(self._holds._is_owned())  # type: ignore[attr-defined]
+
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
+        """Enter for several calls, each of which is as one outside."""
+        with self, self._holds:
+            yield True
 
     def attempt(self) -> bool:
         """Enter if that is possible at once."""
@@ -30,8 +42,14 @@ class Lock(RLock):  # type: ignore[misc]  # final to the type checker only
 
     def forked(self) -> None:
         """In a forked child: threads that waited are not there, nor one that was inside, unless it is this one."""
-        if not self.taken():
+        if not self._is_owned():  # type: ignore[attr-defined]
             self._at_fork_reinit()  # type: ignore[attr-defined]
+            self._holds = RLock()
+
+
+def _entries(lock: RLock) -> int:
+    """Count how many times the thread that is inside has entered."""
+    return int(repr(lock).partition("count=")[2].split()[0])  # which Python 3.11.0 tells nowhere else
 
 
 def ending(begun: bool) -> None:

@@ -17,7 +17,6 @@ import numpy as np
 from ..._adapters.saves import opened, packed
 from ..._base import check
 from ..._base.extras import needs
-from ..._base.memory import Arena
 from ..._base.nests import paths
 from ..._base.types import Int64
 from ...batch import Batch
@@ -217,9 +216,10 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
         buffer = self._opened(n_step, gamma, length, at)
         if length > 1:
             return self._slices(buffer, count, lookback, min_batch_length_T)
-        batch = buffer.sample(count, beta=beta if self._sampler.prioritizes else None)
-        if self._shortest < buffer.item.n_step:  # type: ignore[attr-defined]
-            self._shorten(buffer, batch)
+        with buffer.hold():
+            batch = buffer.sample(count, beta=beta if self._sampler.prioritizes else None)
+            if self._shortest < buffer.item.n_step:  # type: ignore[attr-defined]
+                self._shorten(buffer, batch)
         self._last_ids = batch.ids
         made = Items(self._like, self._spaces).episodes(batch, self._drawn, include_extra_model_outputs)  # type: ignore[arg-type]
         self._drawn += count
@@ -274,12 +274,11 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
         longest: int = buffer.item.n_step  # type: ignore[attr-defined]
         whole = dict(paths(batch))
         lengths = buffer.rng.integers(self._shortest, longest + 1, size=len(batch.ids))
-        with buffer._core.lock.alone():
-            for length in range(self._shortest, longest):
-                rows = np.flatnonzero(lengths == length)
-                item = Transitions(n_step=length, gamma=buffer.item.gamma)  # type: ignore[attr-defined]
-                expander = item.bind(buffer.schema, buffer._core.ring, Arena())
-                for path, array in paths(expander.expand(batch.ids[rows] % buffer._core.ring.slots, buffer.rng)):
+        for length in range(self._shortest, longest):
+            rows = np.flatnonzero(lengths == length)
+            item = Transitions(n_step=length, gamma=buffer.item.gamma)  # type: ignore[attr-defined]
+            for path, array in paths(buffer.read(batch.ids[rows], item=item)):
+                if path != ("weights",):
                     whole[path][rows] = array
 
     def _report_sample(self, count: int, ids: Int64, episodes: Int64, length: float) -> None:

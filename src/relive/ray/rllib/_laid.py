@@ -7,12 +7,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from ..._base.capabilities import completed
-from ..._ring.lanes import HEAD, OLDEST
 from ...buffer import ReplayBuffer
-from ...errors import ReliveWarning, event
+from ...errors import ReliveWarning, StaleId, event
 from ...items import Item
 from ._chunks import Chunk
 from ._sequences import led
@@ -126,20 +123,29 @@ class Laid:
             self._free.append(lane)
         else:
             self._open[chunk.episode] = _Open(lane, number, chunk.first + len(chunk.reward))
-        ends, oldest = self.ends[lane], int(buffer._core.ring.counters[lane, OLDEST]) * buffer.num_envs
+        ends, leads = self.ends[lane], self.leads[lane]
         if ends and ends[-1][0] == number:
             ends.pop()
         ends.append((number, newest))
-        while ends[0][1] < oldest:
+        while not self._stores(ends[0][1]):
             ends.popleft()
-        while self.leads[lane] and self.leads[lane][0] < oldest:
-            self.leads[lane].popleft()
+        while leads and not self._stores(leads[0]):
+            leads.popleft()
         return known is None
+
+    def _stores(self, id_: int) -> bool:
+        """Tell if a step is still stored."""
+        try:
+            self.buffer.follow([id_], 0)
+        except StaleId:
+            return False
+        return True
 
     def _lane(self) -> int:
         """The lane for a new episode: the free one with the fewest rows so far."""
         if self._free:
-            return self._free[int(np.argmin(self.buffer._core.ring.counters[self._free, HEAD]))]
+            newest = [self.ends[lane][-1][1] // self.buffer.num_envs if self.ends[lane] else -1 for lane in self._free]
+            return self._free[newest.index(min(newest))]
         what = f"More than {self.buffer.num_envs} episodes are under way, so the windows of some are cut"
         remedy = "`num_envs=` says how many there may be, over all env-runners"
         warnings.warn(event(what, self._at, remedy), ReliveWarning, stacklevel=4)

@@ -54,9 +54,27 @@ class CallLock:
             raise self.refusal()
         return self.reentrant
 
+    def hold(self) -> AbstractContextManager[bool]:
+        """Return the lock for a `with` block of several calls, while those of other threads wait.
+
+        Raises:
+            ReliveError: This thread is inside a call.
+        """
+        self.alone()
+        return self.reentrant.hold()
+
+    def check_not_held(self, at: str) -> None:
+        """Check that this thread does not hold the lock over several calls: this one may need other threads' calls.
+
+        Raises:
+            ReliveError: It does.
+        """
+        if self.reentrant.held():
+            raise held_back(at)
+
     @staticmethod
     def refusal() -> ReliveError:
-        """Why a call inside another one is refused."""
+        """Compose the error of a call inside another one."""
         got = "one inside another call of the same thread"
         remedy = "set a flag in the signal handler, and call when that call has returned; only `stats()`, "
         remedy += "`can_sample()` and `len()` may be called at any time"
@@ -73,6 +91,12 @@ class AdapterLock(CallLock):
 
     def __reduce__(self) -> tuple[type[AdapterLock], tuple[()]]:
         return AdapterLock, ()
+
+
+def held_back(at: str) -> ReliveError:
+    """Compose the error of a call that may wait for other threads, while this one keeps them out of all calls."""
+    got, remedy = "one inside a `with buffer.hold():` block", "leave the block first"
+    return ReliveError(message("a call that may wait for other threads", got, at, remedy))
 
 
 class Adapter(Protocol):
