@@ -179,7 +179,8 @@ def test_a_host_buffer_has_the_same_items(seed: int) -> None:
     again = relive.DeviceBuffer.of(host, device="cpu")
     theirs = again.read(items_of(again))
     assert_held(theirs, again.priorities(theirs.ids), host)
-    assert set(theirs.tag.tolist()) >= set(mine.tag.tolist())
+    # The newest two steps of each lane share the last calls now, and wait for two more.
+    assert all(tag // 4 > 62 for tag in set(mine.tag.tolist()) - set(theirs.tag.tolist()))
 
 
 def assert_held(mine: relive.Batch, priorities: torch.Tensor, host: relive.ReplayBuffer) -> None:

@@ -54,6 +54,7 @@ def stats_of(
         size=len(stored),
         capacity=capacity,
         drawable=int(draws.items()),
+        waiting=int((stored >= ring.bounds()[1]).sum()),
         nbytes=nbytes,
         added=added,
         drawn=counts[DRAWN],
