@@ -204,7 +204,7 @@ def _loaded_on(folder: Folder, manifest: Manifest, device: Any, seed: Any, choic
             wanted = f"no `{name}` for a save of a `DeviceBuffer`"
             raise ArgumentError(message(wanted, f"`{value!r}`", f"load({name})", remedy))
     with importing:
-        from ..device._saves import loaded
+        from ..device._loading import loaded
     later = tokens_after(folder, manifest.number)
     return loaded(folder, manifest.number, device, seed, later)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,48 +11,45 @@ from torch import Tensor
 
 from .._base.nests import nested, paths
 from .._base.types import Array, Bool, Int64
+from .._buffer.choices import Choices
 from ..buffer import ReplayBuffer
 from ..errors import ReliveError, ReliveWarning, message
 from ..items import Transitions
 from ..schema import Schema
-from ._fields import taken
+from ._fields import Fields, taken
 from ._ring import LanesRing
-from ._samplers import WeightedDraws
+from ._samplers import Draws, WeightedDraws
 from ._step import CUT, LOST, OVER, PAUSE, STEP, TERMINATED, TRUNCATED, LanesStep
 
 _STEPS = Transitions()
 
-if TYPE_CHECKING:
-    from .buffer import DeviceBuffer
 
-
-def made_of(source: DeviceBuffer) -> ReplayBuffer:
+def made_of(choices: Choices, ring: LanesRing, draws: Draws) -> ReplayBuffer:
     """Return an ordinary buffer with the steps and priorities of a device buffer."""
-    refuse_states(source.schema, "DeviceBuffer.host")
+    refuse_states(choices.schema, "DeviceBuffer.host")
     made = ReplayBuffer(
-        source.schema,
-        source.capacity,
-        num_envs=source.num_envs,
-        item=source.item,
-        sampler=source.sampler,
-        boundaries=source.boundaries,
+        choices.schema,
+        choices.steps * choices.num_envs,
+        num_envs=choices.num_envs,
+        item=choices.item,
+        sampler=choices.sampler,
+        boundaries=choices.boundaries,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ReliveWarning)  # what these steps make an ordinary buffer say
-        for call in source._ring.calls():
-            _add_call(source, made, call)
+        for call in ring.calls():
+            _add_call(ring, draws, made, call)
     return made
 
 
-def _add_call(source: DeviceBuffer, made: ReplayBuffer, call: int) -> None:
-    ring = source._ring
+def _add_call(ring: LanesRing, draws: Draws, made: ReplayBuffer, call: int) -> None:
     at = _places(ring, range(call, call + 1))
     flags = ring.flags[at]
     after, lost = ring.successor(at, (flags & OVER) == 0), (flags & LOST) > 0
     for unknown in (False, True):
         who = torch.nonzero(((flags & STEP) > 0) & (lost == unknown))[:, 0]
         if len(who):
-            _add(source, made, who, at[who], None if unknown else after[who])
+            _add(ring, draws, made, who, at[who], None if unknown else after[who])
     ended = torch.nonzero((flags & (CUT | PAUSE)) > 0)[:, 0]
     if len(ended):
         made.cut(ended.cpu().numpy())
@@ -63,8 +60,9 @@ def _places(ring: LanesRing, calls: range) -> Tensor:
     return ids % ring.size
 
 
-def _add(source: DeviceBuffer, made: ReplayBuffer, who: Tensor, at: Tensor, after: Tensor | None) -> None:
-    ring, given, nexts = source._ring, {}, {}
+def _add(ring: LanesRing, draws: Draws, made: ReplayBuffer, who: Tensor, at: Tensor, after: Tensor | None) -> None:
+    given: Fields = {}
+    nexts: Fields = {}
     for field in ring.fields:
         data = ring.data[field]
         if field.observed:
@@ -76,8 +74,8 @@ def _add(source: DeviceBuffer, made: ReplayBuffer, who: Tensor, at: Tensor, afte
     step = {name: _arrays(value) for name, value in nested(given.items()).items()}
     if nexts:
         step["next_obs"] = _arrays(nexts[()] if () in nexts else nested(nexts.items()))
-    if isinstance(source._draws, WeightedDraws):
-        step["priority"] = _arrays(source._draws.raw(at))
+    if isinstance(draws, WeightedDraws):
+        step["priority"] = _arrays(draws.raw(at))
     for name, bit in (("terminated", TERMINATED), ("truncated", TRUNCATED)):
         step[name] = _arrays((ring.flags[at] & bit) > 0)
     made.add(env_ids=_arrays(who), **step)
@@ -87,14 +85,27 @@ def _arrays(nest: Any) -> Any:
     return {name: _arrays(value) for name, value in nest.items()} if isinstance(nest, dict) else nest.cpu().numpy()
 
 
-def fill(made: DeviceBuffer, buffer: ReplayBuffer) -> None:
+class Takes(Protocol):
+    """An empty device buffer."""
+
+    num_envs: int
+    device: torch.device
+
+    def _take(self, step: LanesStep, priority: Tensor | None) -> object: ...
+
+    def cut(self, mask: Tensor) -> None:
+        """End the streams of lanes."""
+        ...
+
+
+def fill(made: Takes, ring: LanesRing, buffer: ReplayBuffer) -> None:
     """Add the steps of an ordinary buffer to an empty device buffer, with their priorities; streams end there."""
     refuse_states(buffer.schema, "DeviceBuffer.of(buffer)")
     with buffer.hold():
         ids = buffer.ids(item=_STEPS)
         if len(ids):
-            calls = _aligned(ids, made.num_envs)[-made._ring.steps :]
-            made._ring.holes |= bool((calls < 0).any())
+            calls = _aligned(ids, made.num_envs)[-ring.steps :]
+            ring.holes |= bool((calls < 0).any())
             known = dict(zip(drawn := buffer.ids(), buffer.priorities(drawn), strict=True))
             ended = set(ids[buffer.follow(ids, 1).steps == 0].tolist())
             for call in calls:
@@ -108,7 +119,7 @@ def _aligned(ids: Int64, lanes: int) -> Int64:
     return np.stack([np.concatenate([np.full(longest - len(lane), -1), lane]) for lane in of_lanes], axis=1)
 
 
-def _take(made: DeviceBuffer, buffer: ReplayBuffer, ids: Int64, known: dict[int, float], ended: Bool) -> None:
+def _take(made: Takes, buffer: ReplayBuffer, ids: Int64, known: dict[int, float], ended: Bool) -> None:
     """Add the steps `ids`, int64 `[L]`, as one call; the streams of `ended` ones are cut unless an episode ended."""
     there, device = ids >= 0, made.device
     read = buffer.read(ids[there], item=_STEPS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from itertools import chain
@@ -18,22 +18,18 @@ from torch import Tensor
 from .._base.types import Array, Int64
 from .._buffer.choices import Choices
 from .._disk import tensors as disk
-from .._disk.json_files import damaged
 from .._disk.tensor_writer import TensorWriter, portions_of
-from .._disk.tensors import TensorReader
 from ..checkpoints import _manifest
-from ..checkpoints._saved_as import built, described
-from ..checkpoints._saving import Basis, Contents, Part, SavePlace, Saver, SaveTask, planned
-from ..checkpoints._schemas import fields_of, schema_of
+from ..checkpoints._saved_as import described
+from ..checkpoints._saving import Basis, Contents, SavePlace, Saver, SaveTask, planned
+from ..checkpoints._schemas import fields_of
 from ..checkpoints._steps import RANGES, batches
 from ._fields import TensorField
 from ._ring import LanesRing
 from ._samplers import Draws
 
 if TYPE_CHECKING:
-    from .._disk.files import Folder
     from ..checkpoints._saving import Saved
-    from .buffer import DeviceBuffer
 
 STEPS_FORMAT = "relive.device-steps.1"
 PORTION = 64 << 20  # bytes that come over at a time; a CUDA device has as much page-locked memory on the host
@@ -98,8 +94,8 @@ class Copies:
         """Return all tensors that are written in place, finals included, by name; no copies."""
         ring = self.ring
         found = ring.tensors() | {f"draws.{name}": tensor for name, tensor in self.draws.tensors().items()}
-        found |= {f"finals.{_name(field)}": ring.data[field][ring.size : -1] for field in self.observed()}
-        return found | {f"fields.{_name(field)}": ring.data[field] for field in ring.fields if field.writable}
+        found |= {f"finals.{name_in(field)}": ring.data[field][ring.size : -1] for field in self.observed()}
+        return found | {f"fields.{name_in(field)}": ring.data[field] for field in ring.fields if field.writable}
 
 
 class DeviceTask(SaveTask):
@@ -160,9 +156,9 @@ class DeviceTask(SaveTask):
         """Copy the rows that are to be written, the oldest first."""
         copies, ring = self._copies, self._copies.ring
         fields = [field for field in ring.fields if not field.writable]
-        width = sum(_width(ring, field) for field in fields) or 1
+        row = sum(width(ring, field) for field in fields) or 1
         pieces: dict[TensorField, list[Array]] = {field: [] for field in fields}
-        for ranges in batches(self._new, max(PORTION // width, 1)):
+        for ranges in batches(self._new, max(PORTION // row, 1)):
             for _, begin, end in ranges.tolist():
                 copies.allow(begin + self._free)
                 for field in fields:
@@ -172,7 +168,7 @@ class DeviceTask(SaveTask):
 
     def contents(self) -> Contents:
         """Return what is to be written."""
-        arrays = {f"fields.{_name(field)}": rows for field, rows in self._rows.items()} | {RANGES: self._new}
+        arrays = {f"fields.{name_in(field)}": rows for field, rows in self._rows.items()} | {RANGES: self._new}
         tensors = {name: disk.Tensor.of(array.dtype, array.shape) for name, array in arrays.items()}
         portions = chain.from_iterable(portions_of(*each) for each in arrays.items())
         steps = TensorWriter(tensors, portions, {"format": STEPS_FORMAT})
@@ -192,74 +188,6 @@ class DeviceTask(SaveTask):
         self._rows, self._small = {}, {}
 
 
-def loaded(folder: Folder, number: int, device: Any, seed: int | None, later: Iterator[str]) -> DeviceBuffer:
-    """Build the buffer that a save holds, on any device; the draws of another kind of device are other ones.
-
-    Raises:
-        CorruptionError: The save is damaged.
-    """
-    from .buffer import DeviceBuffer
-
-    manifest = _manifest.read(folder, number)
-    facts, at = manifest.choices, f"{folder.path}/{_manifest.manifest_name(number)}"
-    with damaged(at):
-        schema = schema_of(facts["schema"])
-        item, sampler = (built(name, facts[name]) for name in ("item", "sampler"))
-        kind, masks = facts["device"]["kind"], facts["device"]["masks"]
-        steps, lanes, boundaries = facts["steps"], facts["num_envs"], facts["boundaries"]
-    made = DeviceBuffer(
-        schema, steps * lanes, num_envs=lanes, item=item, sampler=sampler, device=device, boundaries=boundaries,
-        masks=masks, seed=seed,
-    )  # fmt: skip
-    copies = made._saves()
-    with damaged(at):
-        if copies.ring.rows != facts["device"]["rows"]:
-            raise ValueError("another number of rows")
-    name = _manifest.state_name(number)
-    with TensorReader(folder, name, manifest.state.nbytes, manifest.state.checksum) as state, damaged(state.at):
-        if "generator" in state.tensors and seed is None:
-            made._generate(state.rows("generator"), kind)
-        for key, tensor in copies.small().items():
-            _fill(tensor, state.rows(key))
-    parts = []
-    for file in manifest.steps:
-        name = _manifest.steps_name(file.number)
-        with TensorReader(folder, name, file.nbytes, file.checksum) as reader, damaged(reader.at):
-            ranges = reader.rows(RANGES)
-            _fill_rows(copies.ring, reader, ranges)
-            parts.append(Part(file, ranges))
-    made._restored()
-    head = made._ring.call.cpu().numpy()
-    copies.saver = Saver(manifest.identity, Basis(manifest.token, head, tuple(parts)), later)
-    return made
-
-
-def _fill(tensor: Tensor, values: Array) -> None:
-    raw = torch.from_numpy(values.reshape(-1).view(np.uint8))
-    flat = torch.empty_like(tensor, device="cpu").reshape(-1)
-    if flat.numel() * flat.element_size() != raw.numel():
-        raise ValueError("another size")
-    flat.view(torch.uint8).copy_(raw)
-    tensor.copy_(flat.view(tensor.shape))
-
-
-def _fill_rows(ring: LanesRing, reader: TensorReader, ranges: Int64) -> None:
-    for field in ring.fields:
-        if field.writable:
-            continue
-        raw, done, width = reader.rows(f"fields.{_name(field)}"), 0, _width(ring, field) // ring.lanes
-        for _, begin, end in ranges.tolist():
-            at = torch.from_numpy(places(ring, field, begin, end))
-            values = torch.empty((len(at), *field.shape), dtype=field.dtype)
-            part = raw[done : done + len(at) * width]
-            if len(part) != len(at) * width:
-                raise ValueError("another size")
-            if len(part):
-                values.view(-1).view(torch.uint8).copy_(torch.from_numpy(part))
-            ring.data[field].index_copy_(0, at.to(ring.lane.device), values.to(ring.lane.device))
-            done += len(part)
-
-
 def places(ring: LanesRing, field: TensorField, begin: int, end: int) -> Int64:
     """Return the places of a field's values of the calls `[begin, end)`, all lanes of each."""
     calls = np.arange(begin, end) % ring.rows
@@ -267,12 +195,12 @@ def places(ring: LanesRing, field: TensorField, begin: int, end: int) -> Int64:
     return (units[:, None] * ring.lanes + np.arange(ring.lanes)).reshape(-1)
 
 
-def _width(ring: LanesRing, field: TensorField) -> int:
+def width(ring: LanesRing, field: TensorField) -> int:
     """Return the bytes of a row of all lanes."""
     return ring.data[field][:1].numel() * ring.data[field].element_size() * ring.lanes
 
 
-def _name(field: TensorField) -> str:
+def name_in(field: TensorField) -> str:
     return ".".join(field.keys)
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from .._base import check, forks
 from .._base.memory import available_bytes
 from .._base.nests import nested
-from .._base.types import Array
 from .._base.priorities import no_priorities
+from .._base.types import Array
 from .._buffer.arguments import readable, too_many
 from .._buffer.choices import Choices
 from .._flow.call_lock import CallLock
@@ -180,7 +180,7 @@ class DeviceBuffer:
             seed=seed,
             boundaries=buffer.boundaries,
         )
-        _host.fill(made, buffer)
+        _host.fill(made, made._ring, buffer)
         return made
 
     def _turn(self, writes: bool = False, look: bool = True, changes: bool = False) -> AbstractContextManager[None]:
@@ -451,7 +451,7 @@ class DeviceBuffer:
             ReliveError: A field is kept at every so many calls, and lanes were left out of some.
         """
         with self._turn(look=False):
-            return _host.made_of(self)
+            return _host.made_of(self._choices, self._ring, self._draws)
 
     def save(self, path: Any, **options: Any) -> Saved:
         """Save all of it, with the options of `ReplayBuffer.save`; waits until what is new is in RAM.
