@@ -10,45 +10,11 @@ from torch import Tensor
 
 from .._base import check
 from .._base.nests import paths
-from .._buffer.choices import Choices
 from ..errors import ArgumentError, message
-from ..items import Sequences, Transitions
-from ..samplers import Prioritized, Uniform
 from ._fields import Fields, TensorField
 from ._step import LanesStep
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-def refuse(choices: Choices) -> None:
-    """Refuse what a device buffer cannot do, naming what works instead.
-
-    Raises:
-        ArgumentError: An item or a sampler of another kind, or steps with discounts of their own.
-    """
-    item, sampler = choices.item, choices.sampler
-    if choices.schema.discount is not None:
-        wanted, remedy = "a schema without discounts of steps", "use a `ReplayBuffer`"
-        raise ArgumentError(message(wanted, "one with the field `discount`", "DeviceBuffer(schema)", remedy))
-    if type(item) not in (Transitions, Sequences):
-        remedy = (
-            'use `Transitions(...)` or `Sequences(...)`, or a `ReplayBuffer` and `prefetch(n, to="torch", device=...)`'
-        )
-        raise ArgumentError(message("an item that a device buffer has", f"`{item!r}`", "DeviceBuffer(item)", remedy))
-    if type(sampler) not in (Uniform, Prioritized):
-        remedy = 'use `Uniform()` or `Prioritized(...)`, or a `ReplayBuffer` and `prefetch(n, to="torch", device=...)`'
-        raise ArgumentError(
-            message("a sampler that a device buffer has", f"`{sampler!r}`", "DeviceBuffer(sampler)", remedy)
-        )
-    if not sampler.replacement:
-        wanted, remedy = "draws with replacement", "leave `replacement` out; or use a `ReplayBuffer`"
-        raise ArgumentError(message(wanted, f"`{sampler!r}`", "DeviceBuffer(sampler)", remedy))
-    if isinstance(sampler, Prioritized) and sampler.newest != "largest":
-        wanted, remedy = "`newest='largest'`", "leave `newest` out; or use a `ReplayBuffer`"
-        raise ArgumentError(message(wanted, f"`{sampler!r}`", "DeviceBuffer(sampler)", remedy))
-    if isinstance(sampler, Uniform) and sampler.over != "steps":
-        wanted, remedy = "draws over steps", "leave `over` out; or use a `ReplayBuffer`"
-        raise ArgumentError(message(wanted, f"`{sampler!r}`", "DeviceBuffer(sampler)", remedy))
 
 
 class Arguments:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -31,49 +31,6 @@ class Found(NamedTuple):
     at: Tensor
     weights: Tensor
     there: Tensor
-
-
-class Draws(Protocol):
-    """A sampler of a ring.
-
-    Attributes:
-        generator: Of the draws; None: PyTorch's default one.
-    """
-
-    generator: torch.Generator | None
-
-    def added(self, written: Written, priority: Tensor | None) -> None:
-        """Take in what a call of `add` wrote."""
-        ...
-
-    def draw(self, n: int, beta: float | Tensor | None) -> Found:
-        """Draw `n` items with replacement."""
-        ...
-
-    def drop(self) -> None:
-        """Forget the rows in front of the bounds."""
-        ...
-
-    def clear(self) -> None:
-        """Forget all rows."""
-        ...
-
-    def restored(self) -> None:
-        """Take in the tensors of a ring that was loaded."""
-        ...
-
-    def items(self) -> Tensor:
-        """Return the number of items that can be drawn, int64 `[1]`."""
-        ...
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that a save holds, by name."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all tensors."""
-        ...
 
 
 class EvenDraws:
@@ -292,6 +249,9 @@ class WeightedDraws:
     def nbytes(self) -> int:
         """The bytes of the masses and their sums."""
         return self._leaves.nbytes + self._stretches.nbytes
+
+
+Draws: TypeAlias = EvenDraws | WeightedDraws
 
 
 def annealed(anneal: Anneal, draws: Tensor) -> Tensor:

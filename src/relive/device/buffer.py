@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from .._base import check, forks
-from .._base.memory import available_bytes
 from .._base.nests import nested
 from .._base.priorities import no_priorities
 from .._base.types import Array
@@ -26,15 +25,12 @@ from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
 from ..checkpoints.autosave import Autosave, begun
 from ..errors import ArgumentError, NotEnoughData, ReliveError, ReliveWarning, event, message
-from ..items import Sequences, Transitions
-from ..samplers import Prioritized
 from . import _host
-from ._arguments import Arguments, refuse
-from ._fields import fields_of
+from ._arguments import Arguments
+from ._built import available_on, device_of, draws_of, generator_on, reader_of, refuse, ring_of, unknown
 from ._late import Late
-from ._ring import SHUNNED, LanesRing, Written, rows_for
-from ._samplers import Draws, EvenDraws, Found, WeightedDraws
-from ._sequences import SequenceReader
+from ._ring import SHUNNED, Written
+from ._samplers import Found, WeightedDraws
 from ._stats import stats_of
 from ._step import LanesStep
 from ._transitions import TransitionReader
@@ -49,8 +45,6 @@ if TYPE_CHECKING:
     from ..samplers import Sampler
     from ..schema import Schema
     from ._saves import Copies
-
-_MOST_ROWS = 2**31  # the successors' places are int32
 
 
 class DeviceBuffer:
@@ -117,27 +111,17 @@ class DeviceBuffer:
         **elsewhere: Any,
     ) -> None:
         for name in elsewhere:
-            raise _unknown(name)
+            raise unknown(name)
         choices = Choices.checked(schema, capacity, num_envs, item, sampler, None, boundaries, "DeviceBuffer")
         refuse(choices)
-        self._choices, self.device = choices, _device(device)
+        self._choices, self.device = choices, device_of(device)
         self.schema, self.item, self.sampler = choices.schema, choices.item, choices.sampler
         self.num_envs, self.boundaries = choices.num_envs, choices.boundaries
-        self.generator = _generator(seed, self.device)
-        self._ring = _ring_of(choices, self.device)
+        self.generator = generator_on(self.device, seed)
+        self._ring = ring_of(choices, self.device)
         self._ring.holes = check.flag(masks, "DeviceBuffer(masks)")
-        self._draws: Draws
-        if isinstance(self.sampler, Prioritized):
-            self._draws = WeightedDraws(self._ring, self.sampler, self.generator)
-        else:
-            self._draws = EvenDraws(self._ring, self.generator)
-        self._draws.restored()
-        self._reader: SequenceReader | TransitionReader
-        if isinstance(self.item, Sequences):
-            self._reader = SequenceReader(self._ring, self.item, "first" not in schema.tree)
-        else:
-            assert isinstance(self.item, Transitions)
-            self._reader = TransitionReader(self._ring, self.item)
+        self._draws = draws_of(self._ring, self.sampler, self.generator)
+        self._reader = reader_of(self._ring, self.item, schema)
         self._arguments = Arguments(self._ring.fields, self.num_envs, self.device)
         self._late = Late(self._ring.counts)
         self._lock = threading.Condition()
@@ -145,7 +129,7 @@ class DeviceBuffer:
         self._done: Any = None
         self._added = False  # a bool, since `torch.compile` would compile anew for each number
         self._last: tuple[Tensor, Tensor] | None = None
-        self._most = _available(self.device) // schema.nbytes
+        self._most = available_on(self.device) // schema.nbytes
         self._told = 0  # steps whose stacks could not be shown, of which a notice told
         self._short = False  # whether a notice told of steps that final observations cost
         self._calls = 0
@@ -553,52 +537,3 @@ class DeviceBuffer:
         choices = f"{self.item!r}, {self.sampler!r}, {str(self.device)!r}"
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
         return f"DeviceBuffer({steps}, {choices}, {readable(self.nbytes)})"
-
-
-def _generator(seed: Any, device: torch.device) -> torch.Generator | None:
-    if seed is None:
-        return None
-    number = check.integer(seed, "DeviceBuffer(seed)", minimum=0, unbounded=True)
-    return torch.Generator(device).manual_seed(number % 2**64)
-
-
-def _ring_of(choices: Choices, device: torch.device) -> LanesRing:
-    fields, lanes = fields_of(choices.schema), choices.num_envs
-    finals = lanes * max(math.ceil(choices.steps * choices.boundaries), 1)
-    total = rows_for(fields, choices.steps, choices.window) * lanes + finals + lanes
-    if total >= _MOST_ROWS:
-        wanted = f"fewer than {_MOST_ROWS - finals - lanes:,} steps"
-        raise ArgumentError(message(wanted, f"{choices.steps * lanes:,}", "DeviceBuffer(capacity)"))
-    repeats = choices.sampler.prioritizes or any(field.writable for field in fields)
-    return LanesRing(fields, lanes, choices.steps, choices.window, finals, repeats, device)
-
-
-def _unknown(name: str) -> Exception:
-    """Return the error about an argument that other buffers have."""
-    at = f"DeviceBuffer({name})"
-    if name == "kernels":
-        return ArgumentError(message("no `kernels`", "`kernels`", at, "leave it out: there is one way"))
-    if name in ("limiter", "storage"):
-        wanted, remedy = f"no `{name}`", "leave it out; a `ReplayBuffer` has it"
-        return ArgumentError(message(wanted, f"`{name}`", at, remedy))
-    return TypeError(f"DeviceBuffer got an unexpected keyword argument {name!r}")
-
-
-def _device(given: Any) -> torch.device:
-    """The device that is meant, seen to be there and to have float64, in which priorities are summed."""
-    try:
-        device = torch.device(given)
-        there = torch.zeros(1, dtype=torch.float64, device=device)
-        there.cpu()  # `"meta"` has no numbers
-    except (RuntimeError, TypeError, AssertionError) as error:
-        wanted, remedy = "a device of PyTorch's that is there and has float64", 'the same works on `"cpu"`'
-        why = str(error).split("\n")[0]
-        raise ArgumentError(message(wanted, f"`{given!r}` ({why})", "DeviceBuffer(device)", remedy)) from None
-    return there.device
-
-
-def _available(device: torch.device) -> int:
-    """Return the bytes that a device has at most."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return available_bytes()
