@@ -88,7 +88,8 @@ def load(
         limiter: A `RateLimiter`; None: the saved one. Another one than that, or one of chosen lanes, starts as if
             `min_size` steps had just been added and nothing been drawn.
         seed: A new generator; None: the saved one goes on, or a fresh one if lanes are chosen.
-        device: A device of PyTorch's: build a `DeviceBuffer` there, whichever of both was saved.
+        device: A device of PyTorch's: build a `DeviceBuffer` there. What a `DeviceBuffer` saved needs it, and takes no
+            other choices than `number` and `seed`; of what a `ReplayBuffer` saved, ids are new.
 
     Raises:
         StorageError: No complete save is there, or it cannot be read.
@@ -110,6 +111,14 @@ def load(
     with importing:
         from .checkpoints._loading import loaded
 
+    if device is not None and isinstance(path, str | os.PathLike):
+        with importing:
+            from .device._loading import saved_on_device
+
+        others = {"lanes": lanes, "capacity": capacity, "boundaries": boundaries, "item": item, "sampler": sampler}
+        found = saved_on_device(path, number, device, seed, {**others, "limiter": limiter})
+        if found is not None:
+            return found
     core = loaded(path, number, lanes, capacity, boundaries, item, sampler, storage, limiter, seed)
     buffer = ReplayBuffer._of(core)
     if device is None:
@@ -117,9 +126,7 @@ def load(
     with importing:
         from .device import DeviceBuffer
 
-    made = DeviceBuffer.of(buffer, device=device)
-    made._tally = core.tally  # it continues these saves
-    return made
+    return DeviceBuffer.of(buffer, device=device, seed=seed if isinstance(seed, int) else None)
 
 
 def open(  # `relive.open`, as `gzip.open`

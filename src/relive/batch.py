@@ -36,7 +36,7 @@ class Batch(Mapping[str, Any]):
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         own = fields if type(fields) is dict else dict(fields)
-        _set_fields(self, own)
+        object.__setattr__(self, "_fields", own)
         # Arrays are attributes, which are read without a call; so are those of a native draw.
         self.__dict__.update(
             {name: value for name, value in own.items() if type(value) is not dict and name not in _METHODS}

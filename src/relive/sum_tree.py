@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from ._base import memory as _memory
-from ._base.check import first, unmasked
+from ._base.check import unmasked
+from ._base.narrow import first
 from ._base.types import Float64 as Float64s
 from ._base.types import Int64 as Int64s
 from ._ring import kernels

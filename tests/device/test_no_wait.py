@@ -11,6 +11,7 @@ import torch
 from depth import LONG, some
 from no_wait import NoWait, fake_device
 from torch import Tensor
+from torch._inductor import config as inductor_config
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -23,7 +24,8 @@ CASES: list[tuple[Any, Any, int | None]] = [(sampler, relive.Transitions(n_step=
 CASES += [
     (SAMPLERS[0], relive.Sequences(3, time_major=True, step_ids=True), 3),
     (SAMPLERS[1], relive.Transitions(n_step=3, chunk=True), 3),
-    (SAMPLERS[1], relive.Sequences(4, n_step=2, starts=2), None),
+    (SAMPLERS[1], relive.Sequences(4, burn_in=2, n_step=2, starts=2), None),
+    (SAMPLERS[1], relive.Sequences(4, burn_in=1, n_step=2, across_episodes=True, step_ids=True), None),
 ]
 
 
@@ -31,7 +33,7 @@ def buffer_on(device: Any, sampler: Any, item: Any, stack: int | None) -> relive
     obs = {"state": relive.Field((3,)), "image": relive.Field((4, 50), "uint8", stack=stack)}
     carry = relive.Field((3,), every=getattr(item, "starts", 1), writable=True)
     schema = relive.Schema(obs=obs, action=relive.Field((2,)), carry=carry)
-    choices = {"item": item, "sampler": sampler, "device": device, "seed": 0}
+    choices = {"item": item, "sampler": sampler, "device": device}
     return relive.DeviceBuffer(schema, 40 * LANES, num_envs=LANES, **choices)
 
 
@@ -59,12 +61,13 @@ def calls(buffer: relive.DeviceBuffer, device: Any, stack: int | None) -> dict[s
         "add with masks": lambda: buffer.add(**step, mask=mask, final_obs=step["next_obs"], final_mask=mask),
         "sample": lambda: [*buffer.sample(N).values()],
         "cut": lambda: buffer.cut(mask),
-        "priorities": lambda: buffer.priorities(ids),
+        "read": lambda: [*buffer.read(ids).values()],
         "write": lambda: buffer.write(ids, carry=torch.ones((N, 3), device=device)),
     }
     if buffer.sampler.prioritizes:
         errors = torch.ones(N, dtype=torch.float32, device=device)
         found |= {
+            "priorities": lambda: buffer.priorities(ids),
             "update": lambda: buffer.update_priorities(ids, errors[:, None]),
             "sample with beta": lambda: buffer.sample(N, beta=0.5),
             "sample with a tensor": lambda: buffer.sample(N, beta=torch.ones((), device=device)),
@@ -97,28 +100,81 @@ def test_what_waits_is_seen(bad: Callable[[Tensor], Any]) -> None:
         bad(torch.ones(3, device=device))
 
 
+def turn(buffer: relive.DeviceBuffer, step: Any, errors: Tensor) -> list[Tensor]:
+    """Add, draw, update, write and cut."""
+    ids = buffer.add(**step)
+    batch = buffer.sample(N)
+    if buffer.sampler.prioritizes:
+        buffer.update_priorities(batch.ids, errors)
+    buffer.write(batch.ids, carry=batch.carry.reshape(N, -1)[:, :3] + 1)
+    buffer.cut(step["terminated"])
+    return [ids, *leaves(batch)]
+
+
+def leaves(batch: relive.Batch) -> list[Tensor]:
+    parts = (leaves(value) if isinstance(value, relive.Batch) else [value] for value in batch.values())
+    return [tensor for part in parts for tensor in part]
+
+
 @pytest.mark.parametrize(("sampler", "item", "stack"), some([CASES[1], CASES[0], CASES[2], *CASES[-2:]], 3))
 def test_one_graph(sampler: Any, item: Any, stack: int | None) -> None:
     """A turn is traced once and replayed with other values: state, batches and ids are those of plain calls."""
-
-    def turn(buffer: relive.DeviceBuffer, step: Any, errors: Tensor) -> list[Any]:
-        ids = buffer.add(**step)
-        batch = buffer.sample(N)
-        if buffer.sampler.prioritizes:
-            buffer.update_priorities(batch.ids, errors)
-        buffer.write(batch.ids, carry=batch.carry.reshape(N, -1)[:, :3] + 1)
-        return [ids, *batch.obs.values(), batch.reward, batch.next_obs.state, batch.carry, batch.weights, batch.ids]
-
     rng = np.random.default_rng(0)
     plain, traced = (buffer_on("cpu", sampler, item, stack) for _ in range(2))
     for t in range(6):
         for buffer in (plain, traced):
             buffer.add(**step_on("cpu", t, stack))
+    torch.manual_seed(0)
     graph = make_fx(lambda step, errors: turn(traced, step, errors))(step_on("cpu", 6, stack), torch.ones(N))
+    torch.manual_seed(0)
     turn(plain, step_on("cpu", 6, stack), torch.ones(N))
-    for t in range(7, (107 if LONG else 57) if isinstance(item, relive.Transitions) and not stack else 27):
-        step, errors = step_on("cpu", t, stack), torch.from_numpy(rng.standard_normal(N))
-        for found, wanted in zip(graph(step, errors.float()), turn(plain, step, errors.float()), strict=True):
-            assert torch.equal(found, wanted), t
-    for name, tensor in plain._state.arrays().items():
-        assert torch.equal(tensor, traced._state.arrays()[name]), name
+    for t in range(7, 107 if LONG else 37):
+        step, errors = step_on("cpu", t, stack), torch.from_numpy(rng.standard_normal(N)).float()
+        torch.manual_seed(t)
+        found = graph(step, errors)
+        torch.manual_seed(t)
+        for one, other in zip(found, turn(plain, step, errors), strict=True):
+            assert torch.equal(one, other), t
+    every = torch.arange(40 * LANES)
+    for one, other in zip(leaves(plain.read(every)), leaves(traced.read(every)), strict=True):
+        assert torch.equal(one, other)
+    assert len(plain) == len(traced)
+    assert plain.stats().updates == traced.stats().updates
+
+
+@pytest.mark.parametrize(("n_step", "even", "weighted"), [(1, 65, 145), (3, 80, 160)])
+def test_launches_of_a_turn(n_step: int, even: int, weighted: int) -> None:
+    for sampler, most in ((relive.Uniform(), even), (relive.Prioritized(), weighted)):
+        schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field((2,)))
+        item = relive.Transitions(n_step=n_step)
+        buffer = relive.DeviceBuffer(schema, 240, num_envs=LANES, item=item, sampler=sampler, device="cpu", seed=0)
+        obs, no = torch.zeros(LANES, 3), torch.zeros(LANES, dtype=torch.bool)
+        step = {"obs": obs, "action": obs[:, :2], "reward": obs[:, 0], "next_obs": obs}
+        for launches in range(9):
+            with NoWait() as calls:
+                buffer.add(**step, terminated=no, truncated=no, continues=True)
+                if launches > 4:
+                    batch = buffer.sample(N)
+                    if sampler.prioritizes:
+                        buffer.update_priorities(batch.ids, torch.ones(N))
+        assert calls.launches <= most, sorted(calls.ops.items())
+
+
+def test_a_turn_compiles_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their values are those of plain calls."""
+    monkeypatch.setattr(inductor_config, "fallback_random", True)  # the same random numbers
+    plain, other = (buffer_on("cpu", relive.Prioritized(), relive.Transitions(n_step=3), None) for _ in range(2))
+    for t in range(6):
+        for buffer in (plain, other):
+            buffer.add(**step_on("cpu", t))
+
+    def reads(buffer: relive.DeviceBuffer, step: Any) -> list[Tensor]:
+        return [buffer.add(**step, continues=True), *leaves(buffer.sample(N))]
+
+    compiled = torch.compile(lambda step: reads(other, step), fullgraph=True)
+    for t in range(6, 16):
+        torch.manual_seed(t)
+        found = compiled(step_on("cpu", t))
+        torch.manual_seed(t)
+        for one, right in zip(found, reads(plain, step_on("cpu", t)), strict=True):
+            torch.testing.assert_close(one, right)

@@ -78,7 +78,7 @@ def test_no_call_waits(make: Any) -> None:
     with FakeTensorMode():
         env = make(device)
         schema = relive.Schema(obs={"state": relive.Field(3)}, action=relive.Field(1), log_prob=relive.Field())
-        buffer = relive.DeviceBuffer(schema, 60 * LANES, num_envs=LANES, device=device, seed=0)
+        buffer = relive.DeviceBuffer(schema, 60 * LANES, num_envs=LANES, device=device)
         recorder, action = Recorder(env, buffer), torch.zeros(LANES, 1, device=device)
         mask = torch.zeros(LANES, dtype=torch.bool, device=device)
         some = {"env_ids": mask} if isinstance(env, ManagerBasedRLEnv | ManagerBasedRlEnv) else {"reset_mask": mask}

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import ArgumentError, PriorityError, ReliveError, message
 from .forks import importing
 from .narrow import as_array, kind_of
-from .types import Array, Bool, Float64, Int64
+from .types import Float64, Int64
 
 _DEEPEST = 64  # lists in lists that NumPy takes for an array
 # Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
@@ -153,17 +153,6 @@ def uniforms(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Float64:
     except (TypeError, ValueError):  # lists of different lengths
         got = f"`{given!r}`"[:60]
     raise ArgumentError(message(f"{math.prod(size)} uniforms in [0, 1)", got, at))
-
-
-def first(bad: Bool, values: Array) -> tuple[str, str]:
-    """Return the first bad value's subscript, and its text with the number of bad values."""
-    flat = bad.reshape(-1)
-    first = int(flat.argmax())
-    got = f"`{values.reshape(-1)[first]}`"
-    if values.ndim == 0:
-        return "", got
-    position = ", ".join(str(int(i)) for i in np.unravel_index(first, values.shape))
-    return f"[{position}]", f"{got} ({int(flat.sum())} of {flat.size})"
 
 
 def generator(seed: Any, at: str = "ReplayBuffer(seed)") -> np.random.Generator:

@@ -130,3 +130,14 @@ def widened(array: Array) -> Array:
     with needs("torch", "bfloat16 or float8"):
         wide: Array = to_torch(array).float().numpy()
     return wide
+
+
+def first(bad: Bool, values: Array) -> tuple[str, str]:
+    """Return the first bad value's subscript, and its text with the number of bad values."""
+    flat = bad.reshape(-1)
+    first = int(flat.argmax())
+    got = f"`{values.reshape(-1)[first]}`"
+    if values.ndim == 0:
+        return "", got
+    position = ", ".join(str(int(i)) for i in np.unravel_index(first, values.shape))
+    return f"[{position}]", f"{got} ({int(flat.sum())} of {flat.size})"

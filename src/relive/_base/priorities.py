@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import PriorityError, message
-from .check import first
+from .narrow import first
 from .types import Array, Bool, Float64
 
 _INFINITE_BITS = 0x7FF0000000000000

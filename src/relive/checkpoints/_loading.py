@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -75,7 +75,15 @@ def loaded(
             raise _with_remedy(error, folders[0]) from None
 
 
+T = TypeVar("T")
+
+
 def _opened(folder: Folder, number: int | None) -> OpenSave:
+    return opened_save(folder, number, OpenSave)
+
+
+def opened_save(folder: Folder, number: int | None, opened: Callable[[Folder, int], T]) -> T:
+    """Open a save, the newest one where no number is given."""
     while True:
         numbers = _manifest.numbers(folder)
         if not numbers:
@@ -84,7 +92,7 @@ def _opened(folder: Folder, number: int | None) -> OpenSave:
         if wanted not in numbers:
             raise StorageError(message(f"one of the saves {sorted(numbers)}", f"`{wanted}`", "load(number)"))
         try:
-            return OpenSave(folder, wanted)
+            return opened(folder, wanted)
         except StorageError:
             if wanted in _manifest.numbers(folder):  # else a later save has just replaced it
                 raise

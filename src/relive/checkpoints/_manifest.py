@@ -16,6 +16,7 @@ from ..errors import ArgumentError, StorageError, message
 
 # The second: lanes have more rows than they keep steps. The third: some fields are in compressed blocks.
 FORMATS = ("relive.buffer.1", "relive.buffer.2", "relive.buffer.3")
+DEVICE = "relive.device.1"  # of a `DeviceBuffer`, whose choices have `device`
 MOST_FILES = 32  # of steps
 COUNTS = ("drawn", "updates", "stale_updates", "slow_adds")
 _MOST = 1 << 20
@@ -79,7 +80,7 @@ class Manifest(Frozen, kw_only=True):
         rows, steps, _ = sizes_in(self.choices)
         fields = (field for _, field in paths(self.choices["schema"]))
         compressed = any("compress" in option for _, _, *options in fields for option in options)
-        form = FORMATS[2 if compressed else rows > steps]
+        form = DEVICE if "device" in self.choices else FORMATS[2 if compressed else rows > steps]
         facts = {"format": form, **vars(self), "state": vars(self.state), "steps": [vars(f) for f in self.steps]}
         text = json_files.dumped(facts)
         if len(text) > _MOST:
@@ -134,14 +135,14 @@ def read(folder: Folder, number: int) -> Manifest:
     at = f"{folder.path}/{name}"
     facts = json_files.read(folder, name, _MOST)
     with damaged(at):
-        if facts["format"] not in FORMATS:
+        if facts["format"] not in (*FORMATS, DEVICE):
             remedy = "a later version of relive wrote it"
             raise StorageError(message(f"the format `{FORMATS[-1]}`", f"`{str(facts['format'])[:40]}`", at, remedy))
         return _manifest(facts, number)
 
 
 def _manifest(facts: dict[str, Any], number: int) -> Manifest:
-    if facts.pop("format") not in FORMATS or facts["number"] != number:
+    if (facts.pop("format") == DEVICE) != ("device" in facts["choices"]) or facts["number"] != number:
         raise ValueError("it has another number")
     facts["state"], facts["steps"] = _file(facts["state"]), tuple(_file(file) for file in facts["steps"])
     facts["counts"].setdefault("updates", 0)  # which older saves do not have

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
@@ -29,6 +29,14 @@ from ._saving import Basis, StepsFile
 from ._steps import RANGES, batches, clipped, in_units, ranges_of, rows_in
 
 _PIECE = 2 << 20  # bytes that are read at once: they are still in the processor's cache when they are copied
+
+
+def tokens_after(folder: Folder, number: int, names: Iterable[str] | None = None) -> Iterator[str]:
+    """Yield the tokens of later saves than `number` of a directory, or of those among its files `names`."""
+    numbers = map(_manifest.number_of, folder.sizes() if names is None else names)
+    for later in {found for found in numbers if found is not None and found > number}:
+        with suppress(StorageError):  # damaged, or of files without a manifest
+            yield _manifest.read(folder, later).token
 
 
 class Piece(NamedTuple):
@@ -75,6 +83,9 @@ class OpenSave:
         self.at = f"{folder.path}/{_manifest.manifest_name(number)}"
         self._folder, self._open, self._names = folder, ExitStack(), folder.sizes()
         facts = self.manifest.choices
+        if "device" in facts:
+            wanted, remedy = "a save of a `ReplayBuffer`", '`relive.load(path, device=...)` loads it, also on `"cpu"`'
+            raise StorageError(message(wanted, "one of a `DeviceBuffer`", self.at, remedy))
         with damaged(self.at):
             self.schema: Schema = schema_of(facts["schema"])
             self.rng = generator_of(self.manifest.generator)
@@ -110,10 +121,7 @@ class OpenSave:
 
     def later(self) -> Iterator[str]:
         """Yield the tokens of later saves that the directory had when this one was opened."""
-        numbers = map(_manifest.number_of, self._names)
-        for number in {number for number in numbers if number is not None and number > self.manifest.number}:
-            with suppress(StorageError):  # damaged, or of files without a manifest
-                yield _manifest.read(self._folder, number).token
+        return tokens_after(self._folder, self.manifest.number, self._names)
 
     def pieces(self, columns: Sequence[Column], named: Callable[[Int64], Int64] = _as_they_are) -> Iterator[Piece]:
         """Yield all units of columns that are kept at the same steps, writable ones or others, piece by piece.

@@ -8,14 +8,17 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._base import check, forks
 from .._base.frozen import Frozen
-from .._base.types import Int64
+from .._base.types import Array, Int64
 from .._buffer.core import Core
 from .._buffer.saved_as import described
 from .._buffer.schemas import fields_of
@@ -132,8 +135,8 @@ class Saver:
             what = f"Expected this buffer's own saves, got {got}. This save takes their place"
             warnings.warn(event(what, at, remedy), ReliveWarning, stacklevel=6)
 
-    def save(self, core: Core, path: str, keep: int, wait: bool, verify: bool) -> Saved:
-        """Implement `ReplayBuffer.save`."""
+    def save(self, kind: Callable[[SavePlace], SaveTask], path: str, keep: int, wait: bool, verify: bool) -> Saved:
+        """Save by a task that `kind` makes, with the arguments of `ReplayBuffer.save`."""
         keep = check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
         check.flag(wait, "ReplayBuffer.save(wait)")
         check.flag(verify, "ReplayBuffer.save(verify)")
@@ -143,7 +146,7 @@ class Saver:
                 last._ended.wait()
                 if not last._told:
                     last.wait()
-            task = _Task(core, Folder(path, create=True), self._identity, self._mark, keep)
+            task = kind(SavePlace(Folder(path, create=True), self._identity, self._mark, keep))
             task.begin(self, self._basis, verify, self._damaged)
             if wait:
                 self._run(task)
@@ -161,7 +164,7 @@ class Saver:
         self._lock, self._behind, self._claimed = kernels.active().Lock(), None, None
         self._known, self._mark = self.known, os.urandom(8).hex()
 
-    def _run(self, task: _Task) -> None:
+    def _run(self, task: SaveTask) -> None:
         try:
             self._basis = task.run()
             task.end()
@@ -175,7 +178,7 @@ def save(core: Core, path: str | os.PathLike[str], keep: int, wait: bool, verify
     core.lock.check_not_held("ReplayBuffer.save")
     with core.lock.alone():
         saver = saver_of(core.tally)
-    return saver.save(core, folder, keep, wait, verify)
+    return saver.save(partial(_CoreTask, core), folder, keep, wait, verify)
 
 
 def saver_of(tally: Tally) -> Saver:
@@ -208,64 +211,89 @@ def manifests_of(folder: Folder, identity: str) -> list[Manifest]:
     return found
 
 
-class _Task:
-    """One save, from the instant on that it saves."""
+class SavePlace(NamedTuple):
+    """The directory of a save, and the names of it.
 
-    def __init__(self, core: Core, folder: Folder, name: str, mark: str, keep: int) -> None:
+    Attributes:
+        folder: The directory.
+        identity: Of the buffer.
+        mark: Of the saver.
+        keep: Complete saves that stay.
+    """
+
+    folder: Folder
+    identity: str
+    mark: str
+    keep: int
+
+
+class SaveTask(ABC):
+    """One save, from the instant on that it saves.
+
+    Args:
+        place: The directory.
+    """
+
+    saved: Saved
+
+    def __init__(self, place: SavePlace) -> None:
         self._start = time.perf_counter()
-        self._core, self._folder, self._identity, self._mark, self._keep = core, folder, name, mark, keep
+        self._folder, self._identity, self._mark, self._keep = place
+
+    @abstractmethod
+    def choices(self) -> dict[str, object]:
+        """Return what the buffer was built from, as JSON."""
+
+    @abstractmethod
+    def take(self, basis: Basis | None) -> float:
+        """Take the instant, to save what is new since `basis`; return the seconds for which calls had to wait."""
+
+    @abstractmethod
+    def contents(self) -> Contents:
+        """Return what is to be written."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise an error if what was written is not of one instant."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go of the buffer, whatever came of the save."""
 
     def begin(self, saver: Saver, basis: Basis | None, verify: bool, damaged: set[File]) -> None:
-        """Take the snapshot; if that fails, the directory is let go of."""
-        core, folder = self._core, self._folder
+        """Take the instant; if that fails, let go of the directory."""
+        folder = self._folder
         try:
-            self._choices = choices_of(core)
+            self._choices = self.choices()
             folder.lock("wait for the save that is being written there, or save to another directory")
             found = manifests_of(folder, self._identity)
             saver.check(folder, found)
             self._number = 1 + max([0, *_manifest.numbers(folder)])
             self._checks = Checks(folder, self._number, verify, damaged)
-            basis = self._continued(found, basis)
-            self._snapshot = Snapshot(core)
-            with core.lock.alone():
-                begun = time.perf_counter()
-                core.access.still(lambda: self._take(basis))
-                self._generator = self._snapshot.generator()
-                core.writer.watch(self._guard)
-                stopped = time.perf_counter() - begun
+            stopped = self.take(self._continued(found, basis))
             self.saved = Saved(folder.path, self._number)
             self.saved.stopped = stopped
         except BaseException:
-            core.access.release()
+            self.release()
             folder.close()
             raise
 
-    def _take(self, basis: Basis | None) -> Int64:
-        """Copy what changes, and plan the rest; how far lanes may go before that is written."""
-        self._snapshot.take()
-        self._kept, self._new = _planned(self._snapshot, basis)
-        # It lives as long as this task, whatever ends it.
-        self._guard = CopyOnOverwrite(self._core.schema, self._core.ring, self._new)
-        return self._guard.limits
-
     def end(self, error: BaseException | None = None) -> None:
-        """Let go of the directory and of the buffer's rows, whatever came of it."""
-        self._guard.close()
-        self._core.access.release()
+        """Let go of the directory and of the buffer, whatever came of it."""
+        self.release()
         self._folder.close()
         self.saved._end(error)
 
     def run(self) -> Basis:
-        """Write the files; what the next save can build upon."""
+        """Write the files; return what the next save can build upon."""
         folder, number = self._folder, self._number
-        before = self._folder.sizes()
-        parts, written = list(self._kept), 0
-        if len(self._new):
-            writer = steps_writer(self._core.schema, self._guard, self._new)
-            parts.append(StepsFile(_written(folder, _manifest.steps_name(number), number, writer), self._new))
-            written += writer.nbytes
-        self._guard.close()
-        arrays = self._snapshot.arrays()
+        before = folder.sizes()
+        found = self.contents()
+        parts, written = list(found.kept), 0
+        if found.steps is not None:
+            parts.append(StepsFile(_written(folder, _manifest.steps_name(number), number, found.steps), found.new))
+            written += found.steps.nbytes
+        arrays = found.arrays()
         tensors = {name: Tensor.of(array.dtype, array.shape) for name, array in arrays.items()}
         portions = chain.from_iterable(portions_of(*each) for each in arrays.items())
         state = TensorWriter(tensors, portions, {"format": STATE_FORMAT})
@@ -274,21 +302,21 @@ class _Task:
             identity=self._identity,
             token=self._mark + os.urandom(8).hex(),
             choices=self._choices,
-            counts=self._snapshot.facts.counts,
-            generator=self._generator,
+            counts=found.counts,
+            generator=found.generator,
             state=_written(folder, _manifest.state_name(number), number, state),
             steps=tuple(part.file for part in parts),
         )
         # The files are there for good before the manifest says that they are.
         folder.sync()
         text = manifest.dumped()
-        self._snapshot.check()
+        self.check()
         folder.write(_manifest.manifest_name(number), [text])
         folder.sync()
         self._prune(manifest, before)
         self.saved._written, self.saved._total = written + state.nbytes + len(text), manifest.nbytes + len(text)
         self.saved._seconds = time.perf_counter() - self._start
-        return Basis(manifest.token, self._snapshot.head, tuple(parts))
+        return Basis(manifest.token, found.head, tuple(parts))
 
     def _continued(self, found: Sequence[Manifest], basis: Basis | None) -> Basis | None:
         """Return this buffer's last save, if the directory has it and no damage is found."""
@@ -329,6 +357,85 @@ class _Task:
                 folder.remove(name)
 
 
+class Contents(NamedTuple):
+    """What a save writes.
+
+    Attributes:
+        kept: The files of the last save that are used again.
+        new: The rows that are written, int64 `[n, 3]`.
+        head: The row after the newest of each lane.
+        steps: Writes these rows; None: there are none.
+        arrays: Returns the small arrays by name, once the rows are written.
+        counts: Numbers of the buffer that are in no array.
+        generator: The state of its generator.
+    """
+
+    kept: Sequence[StepsFile]
+    new: Int64
+    head: Int64
+    steps: TensorWriter | None
+    arrays: Callable[[], Mapping[str, Array]]
+    counts: dict[str, int]
+    generator: dict[str, Any]
+
+
+class _CoreTask(SaveTask):
+    """A save of an ordinary buffer."""
+
+    def __init__(self, core: Core, place: SavePlace) -> None:
+        super().__init__(place)
+        self._core = core
+        self._guard: CopyOnOverwrite | None = None
+
+    def choices(self) -> dict[str, object]:
+        """Return what the buffer was built from, as JSON."""
+        return choices_of(self._core)
+
+    def take(self, basis: Basis | None) -> float:
+        """Copy what changes, plan the rest, and guard the rows that are to be written."""
+        core, self._snapshot = self._core, Snapshot(self._core)
+        with core.lock.alone():
+            begun = time.perf_counter()
+            core.access.still(lambda: self._copy(basis))
+            self._generator = self._snapshot.generator()
+            if self._guard is not None:
+                core.writer.watch(self._guard)
+            return time.perf_counter() - begun
+
+    def _copy(self, basis: Basis | None) -> Int64:
+        """Copy what changes, and plan the rest; return how far lanes may go before that is written."""
+        self._snapshot.take()
+        self._kept, self._new = planned(self._snapshot.first, self._snapshot.head, basis)
+        # It lives as long as this task, whatever ends it.
+        self._guard = CopyOnOverwrite(self._core.schema, self._core.ring, self._new)
+        return self._guard.limits
+
+    def contents(self) -> Contents:
+        """Return what is to be written; of the rows, as they were at the instant."""
+        steps = None
+        if self._guard is not None and len(self._new):
+            steps = steps_writer(self._core.schema, self._guard, self._new)
+        facts, generator = self._snapshot.facts, self._generator
+        return Contents(self._kept, self._new, self._snapshot.head, steps, self._arrays, facts.counts, generator)
+
+    def _arrays(self) -> Mapping[str, Array]:
+        self._close()  # the rows are written
+        return self._snapshot.arrays()
+
+    def check(self) -> None:
+        """Raise an error if another process wrote meanwhile."""
+        self._snapshot.check()
+
+    def release(self) -> None:
+        """Let go of the rows."""
+        self._close()
+        self._core.access.release()
+
+    def _close(self) -> None:
+        if self._guard is not None:
+            self._guard.close()
+
+
 def choices_of(core: Core) -> dict[str, object]:
     """Describe the choices of a buffer as JSON."""
     choices = core.choices
@@ -353,20 +460,20 @@ def _written(folder: Folder, name: str, number: int, writer: TensorWriter) -> Fi
     return File(number, writer.nbytes, writer.checksum)
 
 
-def _planned(snapshot: Snapshot, basis: Basis | None) -> tuple[list[StepsFile], Int64]:
+def planned(first: Int64, head: Int64, basis: Basis | None) -> tuple[list[StepsFile], Int64]:
     """Plan which files of the last save stay in use, and which rows have to be written.
 
     A file of which less than half is still stored is not used any more, and neither are the smallest where there are
     many; what is still stored of them is written again.
     """
-    lanes = np.arange(len(snapshot.head))
+    lanes = np.arange(len(head))
     if basis is None:
-        return [], ranges_of(lanes, snapshot.first, snapshot.head)
-    live = [(rows_in(clipped(part.ranges, snapshot.first)), part) for part in basis.parts]
+        return [], ranges_of(lanes, first, head)
+    live = [(rows_in(clipped(part.ranges, first)), part) for part in basis.parts]
     useful = sorted((count, part.file.number) for count, part in live if 2 * count >= rows_in(part.ranges) > 0)
     most = MOST_FILES - 1
     numbers = {number for _, number in (useful if len(useful) <= most else useful[-(most // 2) :])}
     kept = [part for part in basis.parts if part.file.number in numbers]
-    again = [clipped(part.ranges, snapshot.first) for part in basis.parts if part.file.number not in numbers]
-    new = np.concatenate([*again, ranges_of(lanes, np.maximum(basis.head, snapshot.first), snapshot.head)])
+    again = [clipped(part.ranges, first) for part in basis.parts if part.file.number not in numbers]
+    new = np.concatenate([*again, ranges_of(lanes, np.maximum(basis.head, first), head)])
     return kept, np.ascontiguousarray(new[np.lexsort((new[:, 1], new[:, 0]))])

@@ -256,6 +256,8 @@ def _damage(folder: Folder, name: str, file: File) -> Iterator[str]:
 
 def _misfits(folder: Folder, number: int, seen: set[File]) -> Iterator[str]:
     """Yield the texts of a load's refusals; files that were `seen` with another save are not unpacked again."""
+    if "device" in _manifest.read(folder, number).choices:
+        return
     with OpenSave(folder, number) as save:
         facts, lanes = save.manifest.choices, save.lanes
         with damaged(save.at):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..errors import ArgumentError, NotEnoughData, PriorityError, StaleId, event
+from ._ring import BETA, DRAWS, MISPLACED, NOT_FINITE, SERVED, UNFIT, UNKNOWN, UNWRITTEN
 from ._seen import Seen
-from ._state import EMPTY, MISPLACED, NOT_FINITE, UNFIT, UNKNOWN, UNWRITTEN
 
 _CALL = "found on the device by an earlier call"
 _NOTHING = f"{_CALL}, and nothing was changed by it"
@@ -14,9 +14,10 @@ _STORED = f"{_CALL}, which stored its steps with the largest priority so far"
 _ERRORS: dict[int, tuple[type[Exception], str, str]] = {
     UNKNOWN: (StaleId, "ids that no step ever had", "DeviceBuffer.update_priorities(ids)"),
     NOT_FINITE: (PriorityError, "TD errors that are not finite", "DeviceBuffer.update_priorities(td_error)"),
-    EMPTY: (NotEnoughData, "draws from a buffer without items", "DeviceBuffer.sample"),
+    SERVED: (NotEnoughData, "draws from a buffer without items", "DeviceBuffer.sample"),
     UNWRITTEN: (StaleId, "ids that no step ever had", "DeviceBuffer.write(ids)"),
     MISPLACED: (ArgumentError, "ids of steps at which a field is not kept", "DeviceBuffer.write(ids)"),
+    BETA: (ArgumentError, "exponents that are negative or not finite, for which 0 served", "DeviceBuffer.sample(beta)"),
     UNFIT: (PriorityError, "priorities that are negative or not finite", "DeviceBuffer.add(priority)"),
 }
 
@@ -25,7 +26,7 @@ class Late:
     """Raises what the counts of errors say, once; of a device that does not tell by itself only in `check`.
 
     Args:
-        flags: The counts, int64 `[9]`.
+        flags: The counts, int64 `[n]`.
     """
 
     def __init__(self, flags: Tensor) -> None:
@@ -39,13 +40,15 @@ class Late:
         """
         counts = self._seen.look()
         if counts is not None:
-            self._raise(counts)
+            self._raise(_errors(counts))
 
-    def check(self) -> list[int]:
-        """Wait for the device; raise what it found. Returns the counts."""
-        counts: list[int] = self._flags.cpu().tolist()
-        self._raise(counts)
-        return counts
+    def check(self) -> None:
+        """Wait for the device; raise what it found."""
+        self._raise(_errors(self._flags.cpu().tolist()))
+
+    def forget(self) -> None:
+        """Count errors from now on; wait for the device."""
+        self._told = _errors(self._flags.cpu().tolist())
 
     def _raise(self, counts: list[int]) -> None:
         told, self._told = self._told, counts
@@ -53,3 +56,8 @@ class Late:
             if counts[number] > told[number]:
                 why = _STORED if number == UNFIT else _NOTHING
                 raise error(event(f"{counts[number] - told[number]} {what}: {why}", at))
+
+
+def _errors(counts: list[int]) -> list[int]:
+    """Return the counts, with the draws that found no items in the place of those that did."""
+    return [*counts[:SERVED], counts[DRAWS] - counts[SERVED], *counts[SERVED + 1 :]]

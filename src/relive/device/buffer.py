@@ -1,45 +1,39 @@
-"""`DeviceBuffer`: relive's ring, items and samplers as tensors of a device, whose calls never wait for it."""
+"""`DeviceBuffer`: a replay buffer of tensors, for simulators that step all environments in one call."""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import warnings
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .._base import check, forks
 from .._base.check import no_priorities
-from .._base.extras import needs
-from .._base.memory import available_bytes
 from .._base.nests import nested
+from .._base.types import Array
 from .._buffer.arguments import readable, too_many
 from .._buffer.choices import Choices
-from .._buffer.tally import Tally
 from .._flow.call_lock import CallLock
-from .._ring import kernels as kernels_of
-from .._ring.lanes import BOUNDARIES, DRAWABLE, STORED
-from .._ring.ring import given_if
+from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
-from ..checkpoints._saving import Saver, saver_of
 from ..checkpoints.autosave import Autosave, begun
-from ..errors import ArgumentError, NotEnoughData, ReliveError, message
-from ..samplers import Prioritized
+from ..errors import ArgumentError, NotEnoughData, ReliveError, ReliveWarning, event, message
 from . import _host
-from ._arguments import Arguments, refuse
+from ._arguments import Arguments
+from ._built import available_on, device_of, draws_of, generator_on, reader_of, refuse, ring_of, unknown
 from ._late import Late
-from ._layout import Layout
-from ._ops import Ops
-from ._ops_gather import powers_of
-from ._random import key_of
-from ._state import State
-from ._tree import COUNT
-from ._twin import Ahead, Twin
+from ._ring import SHUNNED, Written
+from ._samplers import Found, WeightedDraws
+from ._stats import stats_of
+from ._step import LanesStep
+from ._transitions import TransitionReader
 
 if TYPE_CHECKING:
     from typing import Self
@@ -47,43 +41,49 @@ if TYPE_CHECKING:
     from .._buffer.stats import Stats
     from ..buffer import ReplayBuffer
     from ..checkpoints._saved import Saved
+    from ..checkpoints._saving import Saver
     from ..items import Item
     from ..samplers import Sampler
     from ..schema import Schema
-    from ._kernels import Kernels
-    from ._ops_gather import Readable
-    from ._triton import Triton
-
-KERNELS = ("ops", "triton")
+    from ._saves import Copies
 
 
 class DeviceBuffer:
     """A replay buffer whose steps live on a device, for simulators that step there; no call waits for the device.
 
-    It keeps relive's own arrays as tensors, and draws the same items as a `ReplayBuffer` whose generator is
-    `numpy.random.Generator(numpy.random.Philox(seed))`: same ids, weights and fields, bit by bit.
+    Every call of `add` is about all environments. So it writes one row of every tensor, and `id // num_envs` is the
+    number of the call that stored a step.
 
     Args:
         schema: The fields of a step; dtypes that PyTorch has.
-        capacity: Steps that are kept, over all lanes (>= `num_envs`).
-        num_envs: Lanes, one for each environment; every call is about all of them, with masks.
-        item: `Transitions(...)`, with chunks or without, or `Sequences(...)` that end with their episode.
+        capacity: Steps that are kept, over all environments (>= `num_envs`): those of the newest
+            `capacity // num_envs` calls.
+        num_envs: Environments; every call is about all of them, or about those of a mask.
+        item: `Transitions(...)`, with chunks or without, or `Sequences(...)`, within episodes or across.
         sampler: `Uniform()` or `Prioritized(...)`, with replacement.
         device: Where the tensors live: `"cuda"`, `"cuda:1"`, `"cpu"`, any that has float64; `"mps"` has not.
-        seed: An integer, or a `numpy.random.Generator` of a `Philox` whose place in its stream is taken over; None for
-            fresh entropy.
-        boundaries: As in `ReplayBuffer`.
-        kernels: `"ops"`, PyTorch's operations; `"triton"`, one kernel for each call; None: Triton on a GPU that has
-            it, else PyTorch's operations. Both do the same, to the bit.
+        seed: An integer for a generator of the buffer's own on the device, which a CUDA graph has to know
+            (`graph.register_generator_state(buffer.generator)`). None: PyTorch's default generator.
+        boundaries: Final observations that are kept, as a share of `capacity`. Once a final observation is
+            overwritten, its step and all before it can be drawn no more, so shorter episodes cost steps.
+        masks: True if environments may be left out of calls. Otherwise the first call with `mask` changes it, which
+            a CUDA graph that was captured before does not know.
+
+    Attributes:
+        generator: The generator of the draws; None for PyTorch's default one.
 
     Raises:
         ArgumentError: A choice of another kind, or one that a device buffer lacks; the message says what works.
 
-    `add`, `sample`, `update_priorities`, `write`, `cut`, `clear` and `priorities` never wait; `check`, `len`, `stats`,
-    `can_sample`, `host`, `save` and `repr` do. Mistakes in values that only the device sees (TD errors that are not
-    finite, ids that no step had, a draw when there are no items) change nothing; `check()` raises them at once, and the
-    next `sample` or `priorities` once they are known. Calls that change the buffer raise none: each is made.
-    All tensors stay where they are for ever, so calls can be captured in a CUDA graph and replayed.
+    `add`, `sample`, `read`, `update_priorities`, `write`, `cut`, `clear` and `priorities` never wait; `check`, `len`,
+    `stats`, `can_sample`, `host`, `save` and `repr` do. Mistakes in values that only the device sees (TD errors that
+    are not finite, ids that no step had, a draw when there are no items) change nothing; `check()` raises them at once,
+    and the next `sample`, `read` or `priorities` once they are known. Calls that change the buffer raise none: each is
+    made. All tensors stay where they are, so calls can be captured in a CUDA graph and replayed. The same seed gives
+    the same draws on the same kind of device.
+
+    An item can be drawn as soon as its `n_step` calls (of sequences `length + n_step - 1`, across episodes `burn_in`
+    more) are over, whether its episode has ended or not.
 
     >>> import torch, relive
     >>> schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field((2,)))
@@ -106,98 +106,83 @@ class DeviceBuffer:
         item: Item | None = None,
         sampler: Sampler | None = None,
         device: torch.device | str = "cuda",
-        seed: int | np.random.Generator | None = None,
+        seed: int | None = None,
         boundaries: float = BOUNDARIES,
-        kernels: str | None = None,
+        masks: bool = False,
+        **elsewhere: Any,
     ) -> None:
+        for name in elsewhere:
+            raise unknown(name)
         choices = Choices.checked(schema, capacity, num_envs, item, sampler, None, boundaries, "DeviceBuffer")
-        self._build(choices, _device(device), _philox(seed), kernels)
+        refuse(choices)
+        self._choices, self.device = choices, device_of(device)
+        self.schema, self.item, self.sampler = choices.schema, choices.item, choices.sampler
+        self.num_envs, self.boundaries = choices.num_envs, choices.boundaries
+        self.generator = generator_on(self.device, seed)
+        self._ring = ring_of(choices, self.device)
+        self._ring.holes = check.flag(masks, "DeviceBuffer(masks)")
+        self._draws = draws_of(self._ring, self.sampler, self.generator)
+        self._reader = reader_of(self._ring, self.item, schema)
+        self._arguments = Arguments(self._ring.fields, self.num_envs, self.device)
+        self._late = Late(self._ring.counts)
+        self._lock = threading.Condition()
+        self._stream: Any = None
+        self._done: Any = None
+        self._added = False  # a bool, since `torch.compile` would compile anew for each number
+        self._last: tuple[Tensor, Tensor] | None = None
+        self._most = available_on(self.device) // schema.nbytes
+        self._told = 0  # steps whose stacks could not be shown, of which a notice told
+        self._short = False  # whether a notice told of steps that final observations cost
+        self._calls = 0
+        self._replayer: int | None = None  # the thread that captured calls in a graph
+        self._copies: Copies | None = None
+        self._autosave: Autosave | None = None
 
     @classmethod
-    def of(
-        cls,
-        buffer: ReplayBuffer,
-        *,
-        device: torch.device | str = "cuda",
-        seed: int | np.random.Generator | None = None,
-        kernels: str | None = None,
-    ) -> Self:
-        """Return a device buffer with the steps and priorities of an ordinary one, and its ids.
+    def of(cls, buffer: ReplayBuffer, *, device: torch.device | str = "cuda", seed: int | None = None) -> Self:
+        """Return a device buffer with the steps and priorities of an ordinary one; the ids are new.
+
+        Where environments have different numbers of steps, the newest ones share a call.
 
         Args:
             buffer: What is copied; it stays as it is.
-            device: As for a new one, like the arguments that follow.
-            seed: None: the buffer's generator goes on, if that is one of `numpy.random.Philox`; else fresh entropy.
-            kernels: As for a new one.
+            device: As for a new one.
+            seed: As for a new one.
 
         Raises:
             ArgumentError: A choice that a device buffer lacks, or a buffer with a `RateLimiter`.
         """
-        source = _host.of_host(buffer)
-        if source.limiter is not None:
+        if buffer.limiter is not None:
             wanted, remedy = "a buffer without a limiter", "one thread adds and learns here"
-            raise ArgumentError(message(wanted, f"`{source.limiter!r}`", "DeviceBuffer.of(buffer)", remedy))
-        of_host = source.rng.bit_generator if seed is None else None
-        philox = of_host if isinstance(of_host, np.random.Philox) else _philox(seed)
-        made = cls.__new__(cls)
-        with source._core.lock.alone():
-            made._build(source._core.choices, _device(device), philox, kernels, _host.longest_run(source._core) + 1)
-            _host.fill(made._state, source._core)
-            last = source._core.tally.last_ids, source._core.tally.last_weights
-        made._last = torch.from_numpy(last[0].copy()).to(made.device), torch.from_numpy(last[1].copy()).to(made.device)
-        made._added = len(source) > 0
+            raise ArgumentError(message(wanted, f"`{buffer.limiter!r}`", "DeviceBuffer.of(buffer)", remedy))
+        made = cls(
+            buffer.schema,
+            buffer.capacity,
+            num_envs=buffer.num_envs,
+            item=buffer.item,
+            sampler=buffer.sampler,
+            device=device,
+            seed=seed,
+            boundaries=buffer.boundaries,
+        )
+        _host.fill(made, made._ring, buffer)
         return made
 
-    def _build(
-        self, choices: Choices, device: torch.device, philox: np.random.Philox, kernels: str | None, runs: int = 1
-    ) -> None:
-        """Make the tensors of a buffer without steps; `runs` as `Ops` has it."""
-        refuse(choices)
-        if kernels is not None:
-            check.one_of(kernels, KERNELS, "DeviceBuffer(kernels)")
-        self._choices, self.device = choices, device
-        self.schema, self.item, self.sampler = choices.schema, choices.item, choices.sampler
-        self.num_envs, self.boundaries = choices.num_envs, choices.boundaries
-        item: Readable = choices.item  # type: ignore[assignment]
-        self._layout = Layout.of(choices)
-        spec = choices.spec(choices.window, given_if(choices.sampler.prioritizes))
-        key, position = key_of(philox)
-        self._state = State.new(self._layout, spec, powers_of(item).astype(np.float32), key, position, device)
-        self.kernels = kernels or ("triton" if device.type == "cuda" and find_spec("triton") else "ops")
-        made = Ops if self.kernels == "ops" else _triton_kernels()
-        runs += 2 * self._layout.history  # with a final observation, and where a stream begins
-        self._kernels: Kernels = made(self._layout, self._state, item, self._settings, runs)
-        self._arguments, self._late = Arguments(self._layout, device), Late(self._state.flags)
-        self._lock = threading.Condition()
-        self._copying = kernels_of.active().Lock()
-        self._ahead = Ahead(self._layout, self._lock)
-        self._twin: Twin | None = None  # what was saved last
-        self._stream: Any = None
-        self._done: Any = None
-        self._added = False  # whether any step was added since the buffer was empty
-        self._last: tuple[Tensor, Tensor] | None = None
-        self._tally: Tally | None = None  # of what was saved last
-        self._saved: Saved | None = None
-        self._autosave: Autosave | None = None
-        self._calls = 0
-        self._most = _available(device) // choices.schema.nbytes
-        self._replayer: int | None = None  # the thread that captured calls in a graph
-
-    @property
-    def _settings(self) -> Prioritized | None:
-        return self.sampler if isinstance(self.sampler, Prioritized) else None
+    def _turn(self, writes: bool = False, look: bool = True, changes: bool = False) -> AbstractContextManager[None]:
+        """Return the turn of a call; none while PyTorch compiles, which traces operations alone."""
+        return nullcontext() if torch.compiler.is_compiling() else self._ordered(writes, look, changes)
 
     @contextmanager
-    def _turn(self, writes: bool = False, look: bool = True, changes: bool = False) -> Iterator[None]:
+    def _ordered(self, writes: bool, look: bool, changes: bool) -> Iterator[None]:
         """Let one call at a time run, ordered after the one before on any stream.
 
         A call that changes the buffer raises no earlier call's error, since a loop that logs the error would lose the
         change: a `cut` that was not made joins two episodes.
 
         Args:
-            writes: Whether the call claims rows, which copies to the host may still have to read.
-            look: Whether the errors of earlier calls are raised.
-            changes: Whether the call changes the buffer; then none is raised.
+            writes: True if the call writes rows, which copies to the host may still have to read.
+            look: True if the errors of earlier calls are raised.
+            changes: True if the call changes the buffer; then none is raised.
         """
         if self._lock._is_owned():  # type: ignore[attr-defined]
             raise CallLock.refusal()
@@ -207,8 +192,8 @@ class DeviceBuffer:
             ordered = self.device.type == "cuda" and not captured
             if captured:
                 self._replayer = threading.get_ident()
-            elif writes:
-                self._ahead.write()
+            elif writes and self._copies is not None:
+                self._copies.wait()
             if ordered:
                 stream = torch.cuda.current_stream(self.device)
                 if self._done is not None and self._stream != stream:
@@ -237,7 +222,8 @@ class DeviceBuffer:
         """Add one step of every lane, or of those of `mask`; does not wait.
 
         All are tensors on the buffer's device with the schema's dtypes and the leading axis `[L]`; stacked fields are
-        given as whole stacks, whose older frames take rows of their own where a stream begins otherwise than padded.
+        given as whole stacks. A stack that the stored frames cannot show, since its stream does not begin padded or
+        does not continue in the next stack, is left out with its step, and a notice tells how many there were.
 
         Args:
             next_obs: Observations after the step, nested as in the schema.
@@ -248,8 +234,8 @@ class DeviceBuffer:
             final_mask: Lanes whose final observation is known, among those that ended, bool `[L]`; None: all. Without
                 one, the step's discount is 0, and a truncated one is counted as `stats().unbootstrapped`.
             mask: Lanes that take part, bool `[L]`; None: all.
-            continues: Promise that `obs` is the `next_obs` of each lane's step before, where that has not ended. Then
-                it is not compared; otherwise a stream is cut where it differs.
+            continues: Promise that `obs` is the `next_obs` of each lane's step before, where that has not ended, and
+                that stacks begin padded. Then nothing is compared; otherwise a stream is cut where it differs.
             priority: Raw priorities of the new steps, `[L]`, >= 0, as in `ReplayBuffer.add`; one that is not is
                 counted as an error, and the step has the largest priority so far.
             **fields: `obs`, `action`, `reward`, and every further field of the schema.
@@ -262,13 +248,31 @@ class DeviceBuffer:
                 Nothing has changed.
         """
         step = self._arguments.step(
-            fields, next_obs, terminated, truncated, final_obs, final_mask, mask, continues is True, priority
+            fields, next_obs, terminated, truncated, final_obs, final_mask, mask, continues is True
         )
-        if priority is not None and self._settings is None:
+        given = self._arguments.priorities(priority)
+        if given is not None and not isinstance(self._draws, WeightedDraws):
             raise no_priorities(self.sampler, "$.priority")
         with self._turn(writes=True, changes=True):
-            self._added = True
-            return self._kernels.add(step)
+            ring = self._ring
+            if not ring.holes and (mask is not None or (ring.history and not step.continues)):
+                self._leave_out()
+            written = self._take(step, given)
+            return torch.where(written.active, written.ids, ring.none) if ring.holes else written.ids
+
+    def _take(self, step: LanesStep, priority: Tensor | None) -> Written:
+        """Store a step of all lanes."""
+        written = self._ring.add(step)
+        self._draws.added(written, priority)
+        self._added = True
+        return written
+
+    def _leave_out(self) -> None:
+        """Count steps from now on, since lanes may be left out."""
+        if self._replayer is not None:
+            wanted, remedy = "calls without `mask`, as those in the CUDA graph", "say `DeviceBuffer(masks=True)`"
+            raise ReliveError(message(wanted, "one with it", "DeviceBuffer.add(mask)", remedy))
+        self._ring.holes = True
 
     def sample(self, batch_size: int, *, beta: float | Tensor | None = None) -> Batch:
         """Draw a batch of tensors; does not wait.
@@ -278,8 +282,8 @@ class DeviceBuffer:
             beta: Exponent of the weights, a number or a tensor of one number; None: the sampler's.
 
         Returns:
-            A `Batch` of tensors with the fields of a `ReplayBuffer`'s batch. Where there are no items, zeros with ids
-            of -1, weights and discounts of 0, and a later call raises the error.
+            A `Batch` of tensors with the fields of a `ReplayBuffer`'s batch. Where there are no items, ids are -1,
+            weights and discounts 0, other values any, and a later call raises the error.
 
         Raises:
             ArgumentError: `batch_size` is not a positive integer, or the sampler has no priorities.
@@ -288,19 +292,41 @@ class DeviceBuffer:
         n = check.integer(batch_size, "DeviceBuffer.sample(batch_size)", minimum=1)
         if n > self._most:
             raise too_many(self._most, n, "DeviceBuffer.sample(batch_size)")
-        if beta is not None and self._settings is None:
+        if beta is not None and not isinstance(self._draws, WeightedDraws):
             raise no_priorities(self.sampler, "$.beta")
-        if beta is not None and not isinstance(beta, Tensor):
-            beta = check.real(beta, "DeviceBuffer.sample(beta)", low=0.0)
         exponent = None if beta is None else self._arguments.beta(beta)
         with self._turn():
             if not self._added:
                 raise NotEnoughData(message("at least 1 drawable item", "0", "DeviceBuffer.sample", "add steps first"))
-            fields = self._kernels.sample(n, exponent)
-            self._last = fields["ids",], fields["weights",]
-        return self._batch(fields)
+            found = self._draws.draw(n, exponent)
+            self._ring.drew(n, found.there)
+            self._last = found.ids, found.weights
+            return self._batch(found)
 
-    def _batch(self, fields: dict[tuple[str, ...], Tensor]) -> Batch:
+    def read(self, ids: Any) -> Batch:
+        """Return the items that start at `ids`, as `sample` does; does not wait.
+
+        Args:
+            ids: int64 `[B]`.
+
+        Returns:
+            A `Batch` with weights of 1. Of an item that cannot be drawn the id is -1, weight and discount are 0, and
+            other values any.
+
+        Raises:
+            ArgumentError: A tensor of another shape or dtype, or elsewhere.
+        """
+        which = self._arguments.ids(ids, "$.ids")
+        with self._turn():
+            there = self._ring.drawable(which)
+            found = torch.where(there, which, self._ring.none)
+            return self._batch(Found(found, found % self._ring.size, there.float(), there))
+
+    def _batch(self, found: Found) -> Batch:
+        fields = self._reader.read(found.ids, found.at)
+        if isinstance(self._reader, TransitionReader):
+            fields["discount",] = fields["discount",] * found.there
+        fields["ids",], fields["weights",] = found.ids, found.weights
         ordered = {column.keys: fields[column.keys] for column in self.schema.columns}
         return Batch(nested((ordered | fields).items()))
 
@@ -316,18 +342,23 @@ class DeviceBuffer:
         Raises:
             ArgumentError: Tensors of another shape or dtype, or elsewhere; or the sampler has no priorities.
         """
-        if self._settings is None:
-            raise no_priorities(self.sampler, "DeviceBuffer.update_priorities")
+        draws = self._weighted("DeviceBuffer.update_priorities")
         which = self._arguments.ids(ids, "$.ids")
         errors = self._arguments.td_errors(td_error, which, "$.td_error")
         with self._turn(changes=True):
-            self._kernels.update(which, errors)
+            draws.update(which, errors)
 
     def priorities(self, ids: Any) -> Tensor:
-        """Raw priorities, float64 `[B]`, NaN where an item cannot be drawn; does not wait."""
+        """Return raw priorities, float32 `[B]`, NaN where an item cannot be drawn; does not wait."""
+        draws = self._weighted("DeviceBuffer.priorities")
         which = self._arguments.ids(ids, "$.ids")
         with self._turn():
-            return self._kernels.priorities(which)
+            return draws.priorities(which)
+
+    def _weighted(self, at: str) -> WeightedDraws:
+        if not isinstance(self._draws, WeightedDraws):
+            raise no_priorities(self.sampler, at)
+        return self._draws
 
     def write(self, ids: Any, **fields: Any) -> None:
         """Write values back to stored steps, as `ReplayBuffer.write` does; does not wait.
@@ -343,7 +374,7 @@ class DeviceBuffer:
         """
         which, values = self._arguments.written(ids, fields)
         with self._turn(changes=True):
-            self._kernels.write(which, values)
+            self._ring.write(which, values)
 
     def cut(self, mask: Any = None) -> None:
         """End the streams of lanes, as a reset by hand does; does not wait.
@@ -353,12 +384,14 @@ class DeviceBuffer:
         """
         who = self._arguments.lanes(mask, "mask")
         with self._turn(writes=True, changes=True):
-            self._kernels.cut(who)
+            self._ring.cut(who)
+            self._draws.drop()
 
     def clear(self) -> None:
         """Drop all steps; ids go on. Does not wait."""
         with self._turn(changes=True):
-            self._kernels.clear()
+            self._ring.clear()
+            self._draws.clear()
             self._added = False
 
     def check(self) -> None:
@@ -369,45 +402,49 @@ class DeviceBuffer:
         """
         with self._lock:
             self._late.check()
+            self._notice()
+
+    def _notice(self) -> None:
+        """Tell of steps that were left out, and of those that short episodes cost; wait for the device."""
+        ring, at = self._ring, "DeviceBuffer(capacity)"
+        shunned = int(ring.counts[SHUNNED])
+        if shunned > self._told:
+            what = f"{shunned - self._told} steps were left out, since stored frames cannot show their stacks"
+            remedy = "a stream begins with a padded stack, and each stack continues in the next one"
+            warnings.warn(event(what, "DeviceBuffer.add", remedy), ReliveWarning, stacklevel=4)
+            self._told = shunned
+        kept, calls = len(ring.calls()), min((int(ring.next) - int(ring.cleared)) // ring.lanes, ring.steps)
+        if kept < calls and not self._short:
+            self._short = True
+            share = min(self.boundaries * calls / max(kept, 1), 1.0)
+            what = f"An environment keeps {kept} of {calls} steps, since final observations overwrite each other"
+            remedy = f"`boundaries={math.ceil(100 * share) / 100:g}` keeps enough of them"
+            warnings.warn(event(what, at, remedy), ReliveWarning, stacklevel=4)
 
     def can_sample(self, batch_size: int) -> bool:
-        """Return whether any item can be drawn; wait, unless no step was added yet."""
+        """Return True if any item can be drawn; wait, unless no step was added yet."""
         check.integer(batch_size, "DeviceBuffer.can_sample(batch_size)", minimum=1)
-        if not self._added or self._settings is None:
-            return self._added and self._counter(DRAWABLE) > 0
         with self._turn(look=False):
-            return bool(self._state.sums[COUNT] > 0)
-
-    def _counter(self, number: int) -> int:
-        with self._turn(look=False):
-            return int(self._state.counters[:, number].sum().item())
+            return self._added and bool(self._draws.items() > 0)
 
     def host(self) -> ReplayBuffer:
-        """Return an ordinary buffer in RAM with a copy of everything, which draws on as this one would; waits.
+        """Return an ordinary buffer in RAM with the same steps and priorities, and ids of its own; waits.
 
-        With it come `extend`, `read`, `follow`, `batches`, `column`, `save` and what else a `ReplayBuffer` has.
+        With it come `extend`, `follow`, `batches`, `column`, `save` and what else a `ReplayBuffer` has.
+
+        Raises:
+            ReliveError: A field is kept at every so many calls, and lanes were left out of some.
         """
-        with self._copying:
-            return self._copied(Twin(self._choices, self._layout, self._state))
-
-    def _copied(self, twin: Twin) -> ReplayBuffer:
-        """A twin that took over what is new."""
-        try:
-            with self._turn(look=False):
-                instant = twin.begin(self._last, self._ahead)
-            twin.follow(instant, self._ahead)
-        finally:  # whatever came of it, an interrupt before the first row included, no call waits any more
-            self._ahead.allow(None)
-        return twin.buffer(instant, self._tally if twin is self._twin else None)
+        with self._turn(look=False):
+            return _host.made_of(self._choices, self._ring, self._draws)
 
     def save(self, path: Any, **options: Any) -> Saved:
-        """Save all of it, as `ReplayBuffer.save` does with the same options; waits until what is new is in RAM.
+        """Save all of it, with the options of `ReplayBuffer.save`; waits until what is new is in RAM.
 
-        The first save makes a copy of the buffer in RAM, which later ones bring up to date: what they copy and write
-        are the steps that are new, and the priorities. Other threads go on adding and drawing meanwhile; what is saved
-        is this instant. With `wait=False` a thread writes the files.
+        Later saves copy and write the calls that are new, final observations and priorities. Other threads go on adding
+        and drawing meanwhile; what is saved is this instant. With `wait=False` a thread writes the files.
 
-        `relive.load(path, device="cuda")` brings it back, and `relive.load(path)` loads it into RAM.
+        `relive.load(path, device="cuda")` brings it back: on the same kind of device to the bit, generator included.
 
         Raises:
             ReliveError: Another thread captured calls in a CUDA graph, whose replays no save sees; that one can save.
@@ -417,14 +454,15 @@ class DeviceBuffer:
             raise ReliveError(
                 message("a save in the thread that replays", "one in another", "DeviceBuffer.save", remedy)
             )
-        with self._copying:
-            if self._saved is not None:
-                self._saved._ended.wait()  # it may still read what the twin has
-            twin = self._twin = self._twin or Twin(self._choices, self._layout, self._state)
-            copied = self._copied(twin)
-            self._tally = copied._core.tally
-            self._saved = copied.save(path, **options)
-            return self._saved
+        return self._saves().save(path, **options)
+
+    def _saves(self) -> Copies:
+        if self._copies is None:
+            with forks.importing:
+                from ._saves import Copies
+
+            self._copies = Copies(self._choices, self._ring, self._draws, self.generator, self._lock)
+        return self._copies
 
     def autosave(self, path: Any, *, every: float = 1.0, keep: int = 1) -> Autosave:
         """Save what is new again and again, in a thread, as `ReplayBuffer.autosave` does with the same arguments.
@@ -438,25 +476,39 @@ class DeviceBuffer:
         self._autosave = begun(self, kept, self._autosave, os.fspath(path), every, keep)
         return self._autosave
 
+    def _generate(self, state: Array, kind: str) -> None:
+        """Take over the state of a generator; of another kind of device, begin one that the state decides."""
+        self.generator = self._draws.generator = torch.Generator(self.device)
+        if kind == self.device.type:
+            self.generator.set_state(torch.from_numpy(state.copy()))
+        else:
+            self.generator.manual_seed(zlib.crc32(state.tobytes()))
+
+    def _restored(self) -> None:
+        """Take in tensors that were filled from a save."""
+        self._draws.restored()
+        self._added = int(self._ring.next) > int(self._ring.cleared)
+        self._late.forget()
+
     def _changes(self) -> object:
         return self._calls
 
     def _saver(self) -> Saver:
-        self._tally = self._tally or Tally(np.random.default_rng())
-        return saver_of(self._tally)
+        return self._saves().saver
 
     def _inside(self) -> bool:
-        saver = None if self._tally is None else self._tally.saver
-        own: bool = self._lock._is_owned() or self._copying.taken()  # type: ignore[attr-defined]
-        return own or forks.inside() or (saver is not None and saver.taken)
+        own: bool = self._lock._is_owned()  # type: ignore[attr-defined]
+        return own or forks.inside() or (self._copies is not None and self._copies.taken)
 
     def stats(self) -> Stats:
-        """A snapshot of what happened, as `ReplayBuffer.stats`; waits, and copies no step."""
-        twin = Twin(self._choices, self._layout, self._state)
+        """Return a snapshot of what happened, as `ReplayBuffer.stats` does; waits.
+
+        `size`, `cuts`, `unbootstrapped` and `ends` count what is stored.
+        """
         with self._turn(look=False):
-            instant = twin.begin(self._last)
-        found = twin.buffer(instant).stats()
-        return found if self._autosave is None else found.__replace__(autosave=self._autosave.stats())
+            self._notice()
+            autosave = None if self._autosave is None else self._autosave.stats()
+            return stats_of(self._ring, self._draws, self.sampler, self._last, self.capacity, self.nbytes, autosave)
 
     def __reduce__(self) -> NoReturn:
         """Refuse `copy.deepcopy` and pickle.
@@ -474,52 +526,15 @@ class DeviceBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
-        held = [*self._state.arrays().values(), self._state.flags, self._state.key, self._state.position]
-        return sum(tensor.numel() * tensor.element_size() for tensor in held)
+        """The bytes of all tensors."""
+        return self._ring.nbytes + self._draws.nbytes
 
     def __len__(self) -> int:
-        """Steps stored now; waits."""
-        return self._counter(STORED)
+        """Return the steps that are stored now; waits."""
+        with self._turn(look=False):
+            return len(self._ring.stored())
 
     def __repr__(self) -> str:
         choices = f"{self.item!r}, {self.sampler!r}, {str(self.device)!r}"
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
         return f"DeviceBuffer({steps}, {choices}, {readable(self.nbytes)})"
-
-
-def _triton_kernels() -> type[Triton]:
-    with needs("triton", "DeviceBuffer(kernels)"):
-        from ._triton import Triton
-    return Triton
-
-
-def _philox(seed: Any) -> np.random.Philox:
-    """The bit generator of a seed."""
-    if not isinstance(seed, np.random.Generator):
-        at = "DeviceBuffer(seed)"
-        return np.random.Philox(None if seed is None else check.integer(seed, at, minimum=0, unbounded=True))
-    if not isinstance(seed.bit_generator, np.random.Philox):
-        wanted, got = "a generator of `numpy.random.Philox`, which a device has, too", type(seed.bit_generator).__name__
-        raise ArgumentError(message(wanted, f"`{got}`", "DeviceBuffer(seed)"))
-    return seed.bit_generator
-
-
-def _device(given: Any) -> torch.device:
-    """The device that is meant, seen to be there and to have float64, in which priorities are summed."""
-    try:
-        device = torch.device(given)
-        there = torch.zeros(1, dtype=torch.float64, device=device)
-        there.cpu()  # `"meta"` has no numbers
-    except (RuntimeError, TypeError, AssertionError) as error:
-        wanted, remedy = "a device of PyTorch's that is there and has float64", 'the same works on `"cpu"`'
-        why = str(error).split("\n")[0]
-        raise ArgumentError(message(wanted, f"`{given!r}` ({why})", "DeviceBuffer(device)", remedy)) from None
-    return there.device
-
-
-def _available(device: torch.device) -> int:
-    """Return the bytes that a device has at most."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return available_bytes()
