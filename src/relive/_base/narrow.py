@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .extras import needs
-from .types import Array
+from .types import Array, Bool
 
 _FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
 BITS: dict[str, np.dtype[Any]] = {"bfloat16": np.dtype(np.uint16), **dict.fromkeys(_FLOAT8, np.dtype(np.uint8))}
