@@ -33,7 +33,7 @@ class ForkLock(AbstractContextManager[Any], Protocol):
 
 
 class HeldOverForks(Protocol):
-    """What no other thread is to be inside of when this process forks."""
+    """A section that no other thread is inside when this process forks."""
 
     @property
     def reentrant(self) -> ForkLock:

@@ -57,13 +57,13 @@ class StoredMarks(Frozen):
 
     @staticmethod
     def of(marks: Bytes, first: Int64, head: Int64) -> StoredMarks:
-        """Marks of the rows `[first, head)` of each lane, without gaps between the lanes."""
+        """Take marks of the rows `[first, head)` of each lane, without gaps between the lanes."""
         counts = head - first
         return StoredMarks(marks, first, head, np.cumsum(counts) - counts)
 
     @staticmethod
     def read(marks: Bytes, lanes: Int64, first: Int64, head: Int64) -> StoredMarks:
-        """Copies of marks `[blocks, lanes of the ring, K]`: those of the rows `[first, head)` of `lanes`."""
+        """Copy marks `[blocks, lanes of the ring, K]`: those of the rows `[first, head)` of `lanes`."""
         found = np.empty((head - first).sum(), np.uint8)
         _, count, block = marks.shape
         kernels.active().copy_ranges([marks.reshape(-1)], count, block, np.stack([lanes, first, head], axis=1), [found])
@@ -79,7 +79,7 @@ class StoredMarks(Frozen):
         return self.begin + (rows - self.first)
 
     def since(self, rows: Int64) -> StoredMarks:
-        """What each lane stores from a row on."""
+        """Return the marks of each lane from a row on."""
         return StoredMarks(self.marks, rows, self.head, self.at(rows))
 
     def rows(self, at: Int64) -> Int64:

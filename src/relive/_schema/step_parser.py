@@ -46,7 +46,7 @@ class ParsedStep:
         self.values, self.next_values, self.terminated, self.truncated = values, next_values, terminated, truncated
 
     def mapped(self, change: Callable[[Array], Array]) -> ParsedStep:
-        """The same step with `change` applied to every array."""
+        """Return the step with `change` applied to every array."""
         later = None if self.next_values is None else [change(array) for array in self.next_values]
         return ParsedStep(
             [change(array) for array in self.values], later, change(self.terminated), change(self.truncated)

@@ -24,7 +24,7 @@ from . import _manifest
 from ._lanes import Lanes
 from ._manifest import File
 from ._reading import OpenSave, unread
-from ._saving import StepsFile
+from ._save_task import StepsFile
 from ._steps import RANGES, in_units, since
 
 

@@ -25,7 +25,7 @@ from . import _manifest
 from ._lanes import Lanes, lanes_of
 from ._manifest import File, Manifest
 from ._names import COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, VALUES, WHOLE, name_of
-from ._saving import Basis, StepsFile
+from ._save_task import Basis, StepsFile
 from ._steps import RANGES, batches, clipped, in_units, ranges_of, rows_in
 
 _PIECE = 2 << 20  # bytes that are read at once: they are still in the processor's cache when they are copied

@@ -82,11 +82,11 @@ class Arguments:
         return found.detach().float()
 
     def lanes(self, mask: Any, at: str) -> Tensor:
-        """The lanes of a call; all, where no mask is given."""
+        """Check the lanes of a call; return all without a mask."""
         return self._all if mask is None else self._flag(mask, at)
 
     def ids(self, ids: Any, at: str) -> Tensor:
-        """Ids, int64 `[B]`."""
+        """Check ids, int64 `[B]`."""
         found = self._tensor(ids, at)
         if found.dtype != torch.int64 or found.ndim != 1:
             raise ArgumentError(message("int64 ids of shape `(n,)`", _described(found), at))
@@ -118,7 +118,7 @@ class Arguments:
         return which.reshape(-1), found
 
     def td_errors(self, td_error: Any, ids: Tensor, at: str) -> Tensor:
-        """TD errors, one for each id, of `[B]` or `[B, 1]`; of any floating-point dtype."""
+        """Check TD errors, one for each id, of `[B]` or `[B, 1]` and any floating-point dtype; return float32."""
         found = self._tensor(td_error, at).detach()
         if found.shape == (len(ids), 1):
             found = found[:, 0]

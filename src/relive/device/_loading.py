@@ -21,7 +21,8 @@ from .._disk.tensors import TensorReader
 from ..checkpoints import _manifest
 from ..checkpoints._loading import opened_save
 from ..checkpoints._reading import tokens_after
-from ..checkpoints._saving import Basis, Saver, StepsFile
+from ..checkpoints._save_task import Basis, StepsFile
+from ..checkpoints._saving import Saver
 from ..checkpoints._steps import RANGES
 from ..errors import ArgumentError, message
 from ._ring import LanesRing

@@ -42,7 +42,7 @@ COUNTS = 13
 
 
 class Written(NamedTuple):
-    """What a call wrote.
+    """The rows that a call wrote.
 
     Attributes:
         ids: int64 `[L]`.

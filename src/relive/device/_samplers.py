@@ -18,7 +18,7 @@ LARGEST = 2.0**18  # of masses
 
 
 class Found(NamedTuple):
-    """What a draw found.
+    """The items that a draw found.
 
     Attributes:
         ids: int64 `[n]`, -1 where there are no items.

@@ -22,7 +22,8 @@ from .._buffer.schemas import fields_of
 from .._disk import tensors as disk
 from .._disk.tensor_writer import TensorWriter, portions_of
 from ..checkpoints import _manifest
-from ..checkpoints._saving import Basis, Contents, SavePlace, Saver, SaveTask, planned
+from ..checkpoints._save_task import Basis, SaveContents, SavePlace, SaveTask, planned
+from ..checkpoints._saving import Saver
 from ..checkpoints._steps import RANGES, batches
 from ._fields import TensorField
 from ._ring import LanesRing
@@ -166,14 +167,14 @@ class DeviceTask(SaveTask):
                     pieces[field].append(copies.moved.rows(ring.data[field], at).reshape(-1).view(np.uint8).copy())
         self._rows = {field: np.concatenate(found) for field, found in pieces.items() if found}
 
-    def contents(self) -> Contents:
+    def contents(self) -> SaveContents:
         """Return what is to be written."""
         arrays = {f"fields.{name_in(field)}": rows for field, rows in self._rows.items()} | {RANGES: self._new}
         tensors = {name: disk.Tensor.of(array.dtype, array.shape) for name, array in arrays.items()}
         portions = chain.from_iterable(portions_of(*each) for each in arrays.items())
         steps = TensorWriter(tensors, portions, {"format": STEPS_FORMAT})
         counts = dict.fromkeys(_manifest.COUNTS, 0)
-        return Contents(self._kept, self._new, self._head, steps, self._arrays, counts, {})
+        return SaveContents(self._kept, self._new, self._head, steps, self._arrays, counts, {})
 
     def _arrays(self) -> Mapping[str, Array]:
         own = {} if self._generator is None else {"generator": self._generator.numpy()}

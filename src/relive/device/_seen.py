@@ -24,7 +24,7 @@ class Seen:
         self._event: Any = None
 
     def look(self) -> list[int] | None:
-        """The numbers as they were a while ago; None where nothing has come since the last look."""
+        """Return the numbers as they were a while ago; None if none came since the last look."""
         kind, found = self._numbers.device.type, None
         if kind == "cpu":
             if type(self._numbers) is Tensor and not torch.compiler.is_compiling():

@@ -73,7 +73,7 @@ class StepLayout:
         info: Mapping[str, Value] | None,
         images: str,
     ) -> StepLayout:
-        """The layout of steps like this one, with images as `"exact"`, `"rounded"` or `"float32"` says."""
+        """Lay out steps like this one, with images as `"exact"`, `"rounded"` or `"float32"` says."""
         values = {key: value.squeeze(0) for key, value in state.items()}
         for keys in (values, named(info or {})):
             _distinct([*keys])
@@ -87,7 +87,7 @@ class StepLayout:
         return cls(schema, rounded=images == "rounded")
 
     def arguments(self, step: AddedStep, drop: bool) -> dict[str, Any]:
-        """A step as the arguments of relive's `add`.
+        """Return a step as the arguments of relive's `add`.
 
         Args:
             step: The step.
@@ -156,7 +156,7 @@ class StepLayout:
         return {*named(info or {})} - {*(self.info or {})}
 
     def widened(self) -> StepLayout:
-        """The layout of the same steps, with images as float32."""
+        """Return the layout of the same steps, with images as float32."""
         fields = {column.keys: column.field for column in self.schema.columns}
         for key in self._codes:
             path = ("obs", *self._state[key])

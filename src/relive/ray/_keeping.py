@@ -21,8 +21,8 @@ from .._disk.files import Folder
 from .._opening import load
 from ..buffer import ReplayBuffer
 from ..checkpoints import _manifest
+from ..checkpoints._save_task import manifests_of
 from ..checkpoints._saved import Saved
-from ..checkpoints._saving import manifests_of
 from ..checkpoints.sharded import MANIFEST, directory, facts_name, newest, read_json, saves_in, write_json
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from ._ids import Ids, lanes_in
