@@ -16,7 +16,7 @@ from depth import eventually
 
 import relive
 from relive._ring import kernels
-from relive.checkpoints import _saving
+from relive.checkpoints import _save_task
 from relive.errors import ReliveError, StorageError
 
 SCHEMA = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
@@ -61,7 +61,7 @@ def test_statistics_and_last_save(tmp_path: Path) -> None:
 
 def test_failures_are_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     buffer, fails = made(), True
-    run = _saving._Task.run
+    run = _save_task.SaveTask.run
 
     def failing(self: Any) -> Any:
         if fails:
@@ -69,7 +69,7 @@ def test_failures_are_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.M
         return run(self)
 
     with buffer.autosave(tmp_path, every=0.1) as saving:
-        monkeypatch.setattr(_saving._Task, "run", failing)
+        monkeypatch.setattr(_save_task.SaveTask, "run", failing)
         add(buffer)
         eventually(lambda: saving.stats().errors >= 2)
         add(buffer)

@@ -24,7 +24,7 @@ from depth import eventually, some_of_each
 import relive
 from relive._buffer import drawing
 from relive._ring import kernels
-from relive.checkpoints import _saving
+from relive.checkpoints import _save_task
 from relive.errors import ReliveError, ReliveWarning, StorageError
 
 SCHEMA = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
@@ -158,7 +158,7 @@ def test_a_failed_end_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.Mon
         saving = buffer.autosave(tmp_path / close, every=60.0)
         add(buffer, 10)
         with monkeypatch.context() as patched:
-            patched.setattr(_saving._Task, "run", failing)
+            patched.setattr(_save_task.SaveTask, "run", failing)
             for _ in range(2):
                 with pytest.raises(StorageError, match="full"):
                     (saving if close == "saving" else buffer).close()
@@ -177,7 +177,7 @@ def test_failures_grow_louder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     with made() as buffer:
         buffer.autosave(tmp_path, every=0.1)
         with monkeypatch.context() as patched:
-            patched.setattr(_saving._Task, "run", failing)
+            patched.setattr(_save_task.SaveTask, "run", failing)
             add(buffer)
             eventually(lambda: sum(record.levelno == logging.ERROR for record in caplog.records) >= 2)
     levels = [record.levelname for record in caplog.records if "tried again" in record.getMessage()]
@@ -401,14 +401,14 @@ HANDLERS = """
         fill(buffer, 50)
         return buffer, lambda: draws(buffer)
     def by_hand():
-        from relive.checkpoints import _saving
+        from relive.checkpoints import _save_task
         buffer = relive.ReplayBuffer(SCHEMA, 1000, seed=0)
         fill(buffer, 50)
-        run = _saving._Task.run
+        run = _save_task.SaveTask.run
         def slow(self):
             if threading.current_thread() is threading.main_thread(): time.sleep(0.6)
             return run(self)
-        _saving._Task.run = slow
+        _save_task.SaveTask.run = slow
         return buffer, lambda: buffer.save(PATH + "-other")
     buffer, call = globals()[SHAPE]()
     saving = buffer.autosave(PATH, every=EVERY)

@@ -20,7 +20,7 @@ from depth import eventually
 import relive
 from relive._buffer import stored
 from relive._ring import kernels
-from relive.checkpoints import _saving
+from relive.checkpoints import _save_task
 
 pytestmark = pytest.mark.skipif(not kernels.is_native(), reason="the NumPy kernels share nothing")
 
@@ -175,7 +175,7 @@ def test_a_killed_learner_lets_its_writers_go_on(tmp_path: Path) -> None:
         with made(tmp_path, 100) as buffer:
             ready.set()
             eventually(lambda: stored.lane_steps(buffer._core)[0] > 500)
-            _saving._Task.run = lambda self: (ready.set(), time.sleep(30))  # type: ignore[assignment, return-value]
+            _save_task.SaveTask.run = lambda self: (ready.set(), time.sleep(30))  # type: ignore[assignment, return-value]
             buffer.save(tmp_path / "saves")
 
     learner = context.Process(target=learn)

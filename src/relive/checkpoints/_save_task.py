@@ -29,8 +29,6 @@ from ._steps import clipped, ranges_of, rows_in
 STATE_FORMAT = "relive.state.1"
 Allow: TypeAlias = Callable[[Folder, Sequence[Manifest]], None]
 
-STATE_FORMAT = "relive.state.1"
-
 
 class StepsFile(Frozen):
     """A file of steps, and the ranges of rows in it, int64 `[n, 3]`."""
