@@ -61,7 +61,7 @@ def test_statistics_and_last_save(tmp_path: Path) -> None:
 
 def test_failures_are_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     buffer, fails = made(), True
-    run = _saving._Task.run
+    run = _saving.SaveTask.run
 
     def failing(self: Any) -> Any:
         if fails:
@@ -69,7 +69,7 @@ def test_failures_are_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.M
         return run(self)
 
     with buffer.autosave(tmp_path, every=0.1) as saving:
-        monkeypatch.setattr(_saving._Task, "run", failing)
+        monkeypatch.setattr(_saving.SaveTask, "run", failing)
         add(buffer)
         eventually(lambda: saving.stats().errors >= 2)
         add(buffer)

@@ -155,7 +155,7 @@ def test_a_failed_end_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.Mon
         saving = buffer.autosave(tmp_path / close, every=60.0)
         add(buffer, 10)
         with monkeypatch.context() as patched:
-            patched.setattr(_saving._Task, "run", failing)
+            patched.setattr(_saving.SaveTask, "run", failing)
             for _ in range(2):
                 with pytest.raises(StorageError, match="full"):
                     (saving if close == "saving" else buffer).close()
@@ -174,7 +174,7 @@ def test_failures_grow_louder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     with made() as buffer:
         buffer.autosave(tmp_path, every=0.1)
         with monkeypatch.context() as patched:
-            patched.setattr(_saving._Task, "run", failing)
+            patched.setattr(_saving.SaveTask, "run", failing)
             add(buffer)
             eventually(lambda: sum(record.levelno == logging.ERROR for record in caplog.records) >= 2)
     levels = [record.levelname for record in caplog.records if "tried again" in record.getMessage()]
@@ -401,11 +401,11 @@ HANDLERS = """
         from relive.checkpoints import _saving
         buffer = relive.ReplayBuffer(SCHEMA, 1000, seed=0)
         fill(buffer, 50)
-        run = _saving._Task.run
+        run = _saving.SaveTask.run
         def slow(self):
             if threading.current_thread() is threading.main_thread(): time.sleep(0.6)
             return run(self)
-        _saving._Task.run = slow
+        _saving.SaveTask.run = slow
         return buffer, lambda: buffer.save(PATH + "-other")
     buffer, call = globals()[SHAPE]()
     saving = buffer.autosave(PATH, every=EVERY)

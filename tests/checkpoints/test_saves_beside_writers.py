@@ -174,7 +174,7 @@ def test_a_killed_learner_lets_its_writers_go_on(tmp_path: Path) -> None:
         with made(tmp_path, 100) as buffer:
             ready.set()
             eventually(lambda: buffer.lane_steps()[0] > 500)
-            _saving._Task.run = lambda self: (ready.set(), time.sleep(30))  # type: ignore[assignment, return-value]
+            _saving.SaveTask.run = lambda self: (ready.set(), time.sleep(30))  # type: ignore[assignment, return-value]
             buffer.save(tmp_path / "saves")
 
     learner = context.Process(target=learn)
