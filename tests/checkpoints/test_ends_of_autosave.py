@@ -108,7 +108,7 @@ def test_a_device_buffer_in_a_local_variable(tmp_path: Path) -> None:
     main()
     """
     done = ran(program, tmp_path)
-    assert len(relive.load(tmp_path)) == 50, done.stderr
+    assert len(relive.load(tmp_path, device="cpu")) == 50, done.stderr
 
 
 @pytest.mark.parametrize("cycle", [False, True])
