@@ -113,23 +113,18 @@ class OnDevice(Peer):
 
 
 class ReliveOnDevice(OnDevice):
-    """`DeviceBuffer`; the version says by which kernels."""
+    """`DeviceBuffer`."""
 
     name = package = module = "relive"
     object_ = "DeviceBuffer"
 
-    def version(self) -> str:
-        return f"{super().version()}, kernels: {self.new(Spec(1)).kernels}"
-
-    def new(self, spec: Spec) -> Any:
+    def build(self, spec: Spec) -> None:
         relive = self.lib
         schema = relive.Schema(obs=relive.Field((spec.obs_size,)), action=relive.Field((ACTION_SIZE,)))
         sampler = relive.Prioritized(alpha=ALPHA, beta=BETA) if spec.prioritized else relive.Uniform()
-        choices = {"num_envs": spec.num_envs, "sampler": sampler, "device": self.device, "seed": 0}
-        return relive.DeviceBuffer(schema, spec.capacity, **choices)
-
-    def build(self, spec: Spec) -> None:
-        self.buffer = self.new(spec)
+        # A generator of its own would have to be registered with each graph.
+        choices = {"num_envs": spec.num_envs, "sampler": sampler, "device": self.device}
+        self.buffer = relive.DeviceBuffer(schema, spec.capacity, **choices)
 
     def nbytes(self) -> int:
         return int(self.buffer.nbytes)
@@ -179,7 +174,8 @@ class TensorsByHand(OnDevice):
         self.columns, self.masses = [], None
 
     def nbytes(self) -> int:
-        return sum(column.nbytes for column in self.columns)
+        masses = [] if self.masses is None else [self.masses]
+        return sum(column.nbytes for column in (*self.columns, *masses))
 
     def _next(self) -> Any:
         """Advance to the row that is written: a slice; in a graph, whose replays are alike, a number on the device."""

@@ -16,7 +16,7 @@ from depth import eventually
 
 import relive
 from relive._ring import kernels
-from relive.checkpoints import _save_task
+from relive.checkpoints import _save_task, _saving
 from relive.errors import ReliveError, StorageError
 
 SCHEMA = relive.Schema(obs=relive.Field((3,)), action=relive.Field())

@@ -14,12 +14,17 @@ SCHEMA = relive.Schema(obs={"a": relive.Field((3,))}, action=relive.Field())
 
 
 def filled(value: float, *, device: bool, sampler: relive.samplers.Sampler) -> Any:
-    host = relive.ReplayBuffer(SCHEMA, 20, num_envs=2, sampler=sampler, seed=0)
-    obs = {"a": np.full((2, 3), value, np.float32)}
+    choices: dict[str, Any] = {"num_envs": 2, "sampler": sampler, "seed": 0}
+    if device:
+        buffer: Any = relive.DeviceBuffer(SCHEMA, 20, device="cpu", **choices)
+    else:
+        buffer = relive.ReplayBuffer(SCHEMA, 20, **choices)
+    reward, never = torch.full((2,), value), torch.zeros(2, dtype=torch.bool)
+    obs = {"a": reward[:, None].expand(2, 3)}
     for _ in range(4):
-        step = {"obs": obs, "action": np.zeros(2), "reward": np.full(2, value), "next_obs": obs}
-        host.add(**step, terminated=[False] * 2, truncated=[False] * 2)
-    return relive.DeviceBuffer.of(host, device="cpu", seed=1) if device else host
+        step = {"obs": obs, "action": reward, "reward": reward, "next_obs": obs}
+        buffer.add(**step, terminated=never, truncated=never)
+    return buffer
 
 
 @pytest.mark.parametrize(("first", "second"), [(True, False), (False, True), (True, True)])

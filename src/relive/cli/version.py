@@ -15,7 +15,6 @@ PACKAGES = (
     "relive-lab",
     "gymnasium",
     "torch",
-    "triton",
     "jax",
     "ray",
     "stable-baselines3",

@@ -61,14 +61,14 @@ class EvenDraws:
             count = running[-1:]
             at, _ = self._counted.find(torch.minimum(number % count.clamp(min=1), count - 1), running)
             there = count > 0
-            return Found(torch.where(there, ring.ids_at(at), ring.none), at, there.float().expand(n), there)
+            return Found(torch.where(there, ring.ids_at(at), ring.none), at, there.expand(n).float(), there)
         first, count = self._calls()
         there = count > 0
         number = number % count.clamp(min=1) + first
         if ring.starts > 1:
             number = number // ring.lanes * (ring.starts * ring.lanes) + number % ring.lanes
         ids = torch.where(there, number, ring.none)
-        return Found(ids, ids % ring.size, there.float().expand(n), there)
+        return Found(ids, ids % ring.size, there.expand(n).float(), there)
 
     def _calls(self) -> tuple[Tensor, Tensor]:
         """Return the first item's number, and how many there are; items start at every `starts`-th call."""

@@ -57,5 +57,5 @@ class TransitionReader:
                 fields[field.keys] = taken(data, ring.kept(field, at))
         fields["discount",] = live * (self._powers[1] if steps is None else self._powers[steps])
         fields["terminated",], fields["truncated",] = terminated, truncated
-        fields["steps",] = ring.one_step.expand(len(at)) if steps is None else steps.int()
+        fields["steps",] = ring.one_step.expand(len(at)).clone() if steps is None else steps.int()
         return fields | ({("mask",): inside} if item.chunk else {})

@@ -15,7 +15,7 @@ from relive._base.types import Float64
 from .._draws import BATCH
 from .._pipeline import Item
 from ._loops import Run, Runner, tensor_calls_of
-from ._relive import choices_of, columns, weighed
+from ._relive import choices_of, columns
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,5 +74,17 @@ class Device(Runner):
 
     def choose(self, masses: Float64, n: int) -> Tensor:
         """Draw steps of a buffer in which they have these priorities."""
-        buffer = self._kind.of(weighed(masses), device=self._device)
-        return self._torch.cat([buffer.sample(BATCH).ids for _ in range(n // BATCH)])
+        torch, lanes = self._torch, 1024
+        rows = -(-len(masses) // lanes)
+        # Shares alone count, and a device buffer takes priorities above 2**18 for equal.
+        shares = np.pad(masses, (0, lanes * rows - len(masses))) * (2**18 / masses.max())
+        priorities = torch.as_tensor(shares, device=self._device)
+        schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+        sampler = relive.Prioritized(alpha=1.0)
+        buffer = self._kind(schema, lanes * rows, num_envs=lanes, sampler=sampler, device=self._device, seed=0)
+        zero, never = (torch.zeros(lanes, dtype=dtype, device=self._device) for dtype in (torch.float32, torch.bool))
+        step = {"obs": zero, "action": zero, "reward": zero, "next_obs": zero, "terminated": never, "truncated": never}
+        for priority in priorities.view(rows, lanes):
+            buffer.add(**step, priority=priority, continues=True)
+        drawn: Tensor = torch.cat([buffer.sample(BATCH).ids for _ in range(n // BATCH)])
+        return drawn
