@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._base.nests import nested, paths
+from .._base.nests import mapped, nested, paths
 from .._base.types import Array, Bool, Int64
 from .._buffer.choices import Choices
 from ..buffer import ReplayBuffer
@@ -82,7 +82,7 @@ def _add(ring: LanesRing, draws: Draws, made: ReplayBuffer, who: Tensor, at: Ten
 
 
 def _arrays(nest: Any) -> Any:
-    return {name: _arrays(value) for name, value in nest.items()} if isinstance(nest, dict) else nest.cpu().numpy()
+    return mapped(lambda tensor: tensor.cpu().numpy(), nest)
 
 
 class Takes(Protocol):
