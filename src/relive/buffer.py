@@ -24,7 +24,6 @@ from ._ring.lanes import BOUNDARIES, HEAD, STEPS
 from ._ring.plans import Followed
 from .batch import Batch
 from .errors import ArgumentError, message
-from .processes.opening import opened
 from .samplers import Sampler, Share
 from .schema import Schema
 from .storage import Ram, Storage
@@ -96,6 +95,9 @@ class ReplayBuffer:
         kernels.warn_once()
         choices = Choices.checked(schema, capacity, num_envs, item, sampler, limiter, boundaries)
         where: Storage = choice(storage, Ram(), "storage", "ReplayBuffer(storage)")
+        with importing:
+            from .processes.opening import opened
+
         self._use(opened(choices, where, generator(seed)))
 
     @classmethod

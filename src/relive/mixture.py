@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _DENOMINATORS = 10**6
 
 
-class BatchSource(Protocol):
+class Sampled(Protocol):
     """Anything that batches can be drawn from."""
 
     def sample(self, num_chunks: int, /) -> Batch:
@@ -78,9 +78,9 @@ class Mixture:
 
     def __init__(
         self,
-        replay: BatchSource,
-        demonstrations: BatchSource,
-        *others: BatchSource,
+        replay: Sampled,
+        demonstrations: Sampled,
+        *others: Sampled,
         share: float = 0.5,
         shares: Sequence[float] | None = None,
     ) -> None:
@@ -251,7 +251,7 @@ class Mixture:
         return DrawSource(draw, handed_out, dropped)
 
 
-def generators(source: BatchSource) -> list[object]:
+def generators(source: Sampled) -> list[object]:
     """List the generators of a source's draws."""
     if isinstance(source, Mixture):
         return [rng for buffer in source.buffers for rng in generators(buffer)]

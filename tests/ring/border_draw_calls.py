@@ -9,7 +9,7 @@ import spoilers
 from border_tools import LANES, ROWS, Call, guard, lived, native
 
 from relive import Prioritized, Ranked
-from relive._buffer.tally import Tally
+from relive._buffer.core import Tally
 from relive._ring.plans import Stacked
 from relive.batch import Batch
 from relive.sum_tree import allocate

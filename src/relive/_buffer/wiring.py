@@ -18,9 +18,8 @@ from ..storage import Storage
 from .adding import Adding
 from .call_lock import CallLock
 from .choices import Choices
-from .core import Access, Core
+from .core import Access, Core, Tally
 from .notices import ALL, Notices
-from .tally import Tally
 
 Fill = Callable[[Mapping[str, ArraySpec], Memory], bool]
 

@@ -16,10 +16,9 @@ import numpy as np
 from .._base import check, forks
 from .._base.frozen import Frozen
 from .._base.types import Int64
-from .._buffer.core import Core
+from .._buffer.core import Core, Tally
 from .._buffer.saved_as import described
 from .._buffer.schemas import fields_of
-from .._buffer.tally import Tally
 from .._disk.files import TEMPORARY, Folder
 from .._disk.kinds import SAVES, check_kind
 from .._disk.tensor_writer import TensorWriter, portions_of

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from .._base import check, forks
 from .._buffer.call_lock import before_the_end
+from .._buffer.core import AutosaveOfBuffer
 from .._buffer.stats import AutosaveStats
-from .._buffer.tally import AutosaveOfBuffer
 from .._ring import kernels
 from ..errors import ReliveError, event, message
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from .._base.types import Array, Int64
 from .._buffer.choices import Choices
-from .._buffer.core import Access
-from .._buffer.tally import Tally
+from .._buffer.core import Access, Tally
 from .._buffer.wiring import assemble
 from .._ring.lanes import HEAD, OLDEST, READY, first_rows, ranges
 from .._ring.ring import TOUCHED

@@ -20,7 +20,7 @@ from .._base.nests import nested
 from .._buffer.arguments import no_priorities, readable, too_many
 from .._buffer.call_lock import CallLock
 from .._buffer.choices import Choices
-from .._buffer.tally import Tally
+from .._buffer.core import Tally
 from .._ring import kernels as kernels_of
 from .._ring.lanes import BOUNDARIES, DRAWABLE, STORED
 from ..batch import Batch

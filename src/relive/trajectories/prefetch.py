@@ -9,7 +9,7 @@ from .._flow.prefetch import Prefetched
 from .._flow.transform import Change, Transform
 from ..batch import Batch
 from ..errors import ArgumentError, message
-from ..mixture import BatchSource, generators
+from ..mixture import Sampled, generators
 
 
 class Prefetch(Prefetched):
@@ -42,7 +42,7 @@ class Prefetch(Prefetched):
 
     def __init__(
         self,
-        source: BatchSource,
+        source: Sampled,
         batch_size: int,
         *,
         batches: int | None = None,
