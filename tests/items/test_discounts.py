@@ -143,7 +143,7 @@ def test_ids_of_steps_have_a_name_of_their_own() -> None:
 
 def test_devices_refuse_them() -> None:
     pytest.importorskip("torch")
-    with pytest.raises(relive.ArgumentError, match="a schema without discounts of steps"):
+    with pytest.raises(relive.ArgumentError, match="a schema without `discount`"):
         relive.DeviceBuffer(SCHEMA, 40, device="cpu")
 
 

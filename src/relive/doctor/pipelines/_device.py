@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from relive._base.types import Float64
 from .._draws import BATCH
 from .._pipeline import Item
 from ._loops import Run, Runner, tensor_calls_of
-from ._relive import choices_of, columns
+from ._relive import choices_of, columns, weighed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,19 +73,9 @@ class Device(Runner):
         host = self._buffer.host()
         return {name: host.column(name) for name in ("obs", "action", "reward", "terminated", "truncated")}
 
-    def choose(self, masses: Float64, n: int) -> Tensor:
+    def choose(self, masses: Float64, n: int) -> Any:
         """Draw steps of a buffer in which they have these priorities."""
-        torch, lanes = self._torch, 1024
-        rows = -(-len(masses) // lanes)
-        # Shares alone count, and a device buffer takes priorities above 2**18 for equal.
-        shares = np.pad(masses, (0, lanes * rows - len(masses))) * (2**18 / masses.max())
-        priorities = torch.as_tensor(shares, device=self._device)
-        schema = relive.Schema(obs=relive.Field(), action=relive.Field())
-        sampler = relive.Prioritized(alpha=1.0)
-        buffer = self._kind(schema, lanes * rows, num_envs=lanes, sampler=sampler, device=self._device, seed=0)
-        zero, never = (torch.zeros(lanes, dtype=dtype, device=self._device) for dtype in (torch.float32, torch.bool))
-        step = {"obs": zero, "action": zero, "reward": zero, "next_obs": zero, "terminated": never, "truncated": never}
-        for priority in priorities.view(rows, lanes):
-            buffer.add(**step, priority=priority, continues=True)
+        torch, device = self._torch, self._device
+        buffer = weighed(masses, partial(self._kind, device=device), partial(torch.as_tensor, device=device))
         drawn: Tensor = torch.cat([buffer.sample(BATCH).ids for _ in range(n // BATCH)])
         return drawn

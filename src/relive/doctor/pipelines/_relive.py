@@ -81,17 +81,24 @@ def choices_of(run: Run) -> dict[str, Any]:
     }
 
 
-def weighed(masses: Float64) -> relive.ReplayBuffer:
-    """Return a buffer of steps, each with its position as its id and the mass there as its priority."""
+def weighed(masses: Float64, make: Any = relive.ReplayBuffer, given: Any = np.asarray) -> Any:
+    """Build a buffer of steps of which each has its position as its id and its share of the mass as its priority.
+
+    Args:
+        masses: One number for each step.
+        make: The class of the buffer.
+        given: Turns arrays into what the buffer takes.
+    """
     lanes = 1024
-    rows = -(-len(masses) // lanes)
+    # A device buffer takes priorities above 2**18 for equal.
+    shares = np.pad(masses, (0, -len(masses) % lanes)) * (2**18 / masses.max())
     schema = relive.Schema(obs=relive.Field(), action=relive.Field())
     sampler = relive.Prioritized(alpha=1.0, eps=0.0)
-    buffer = relive.ReplayBuffer(schema, lanes * rows, num_envs=lanes, sampler=sampler, seed=0)
-    obs, never = np.zeros(lanes, np.float32), np.zeros(lanes, bool)
-    for _ in range(rows):
-        buffer.add(obs=obs, action=obs, reward=obs, next_obs=obs, terminated=never, truncated=never)
-    buffer.update_priorities(np.arange(lanes * rows), np.pad(masses, (0, lanes * rows - len(masses))))
+    buffer = make(schema, len(shares), num_envs=lanes, sampler=sampler, seed=0)
+    obs, never = given(np.zeros(lanes, np.float32)), given(np.zeros(lanes, bool))
+    for priority in shares.reshape(-1, lanes):
+        step = {"obs": obs, "action": obs, "reward": obs, "next_obs": obs, "priority": given(priority)}
+        buffer.add(**step, terminated=never, truncated=never)
     return buffer
 
 
