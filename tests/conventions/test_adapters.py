@@ -92,5 +92,5 @@ def test_meta_a_private_name_is_found(name: str, text: str) -> None:
 
 
 def test_meta_public_names_pass() -> None:
-    text = "from .._base import check\nfrom ..checkpoints._loading import load\nfrom ._trees import frames\n"
+    text = "from .._base import check\nfrom .._opening import load\nfrom ._trees import frames\n"
     assert not faults(parsed("relive.tianshou._vector", text + "class A:\n    def f(self):\n        self._buffer = 1"))

@@ -19,6 +19,7 @@ from local import local_shards
 
 import relive
 import relive.ray
+from relive._buffer import stored
 from relive.errors import ReliveError
 from relive_lab import DQNTrainer, R2D2Trainer, SACTrainer, run
 from relive_lab.crew import Crew, cluster, crew
@@ -104,7 +105,7 @@ def test_an_actor_that_is_replaced_goes_on_where_its_lanes_are(fake: FakeRay, mo
         if own.done > 300 and len(fake.handles) == 2 and not fake.handles[1].dead:
             stopped(fake.handles[1])
             for shard in shards:
-                rows[shard.ids.lanes] = shard.buffer.next_rows
+                rows[shard.ids.lanes] = stored.next_rows(shard.buffer._core)
         return wait(own, *of)
 
     monkeypatch.setattr(Crew, "wait", waited)

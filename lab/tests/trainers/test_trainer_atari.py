@@ -13,6 +13,7 @@ from needs import needs
 needs("ale_py", "cv2")
 
 import relive_lab as lab
+from relive._buffer import stored
 from relive.errors import ArgumentError, MissingExtra
 from relive_lab import DQNConfig, DQNTrainer, atari
 
@@ -109,7 +110,7 @@ def test_padding_takes_no_rows() -> None:
     assert len(ends) > 5
     # A row for each step, and one for each final observation.
     stats = trainer.buffer.stats()
-    assert (stats.cuts, stats.size, trainer.buffer.next_rows.tolist()) == (0, 150, [300 + len(ends)])
+    assert (stats.cuts, stats.size, stored.next_rows(trainer.buffer._core).tolist()) == (0, 150, [300 + len(ends)])
     trainer.close()
 
 
