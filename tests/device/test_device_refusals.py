@@ -208,6 +208,17 @@ def test_sequences_of_an_empty_buffer(sampler: relive.Sampler) -> None:
     assert not any(batch[name].any() for name in ("mask", "weights", "discount", "reward", "action", "first"))
 
 
+def test_calls_about_nothing() -> None:
+    buffer = made(sampler=relive.Prioritized())
+    buffer.add(**step())
+    none = torch.empty(0, dtype=torch.int64)
+    buffer.update_priorities(none, torch.empty(0))
+    assert len(buffer.priorities(none)) == len(buffer.read(none).reward) == 0
+    buffer.cut(torch.zeros(4, dtype=torch.bool))
+    buffer.check()
+    assert buffer.stats().updates == 0
+
+
 def test_wild_ids_lead_nowhere() -> None:
     buffer = made(sampler=relive.Prioritized())
     for t in range(15):

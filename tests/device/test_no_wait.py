@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -142,6 +144,15 @@ def test_one_graph(sampler: Any, item: Any, stack: int | None) -> None:
     assert plain.stats().updates == traced.stats().updates
 
 
+def error_of(call: Callable[[], object]) -> str:
+    """Return the text of the error that a call raises."""
+    try:
+        call()
+    except relive.ReliveError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize(("n_step", "even", "weighted"), [(1, 65, 145), (3, 80, 160)])
 def test_launches_of_a_turn(n_step: int, even: int, weighted: int) -> None:
     for sampler, most in ((relive.Uniform(), even), (relive.Prioritized(), weighted)):
@@ -160,7 +171,7 @@ def test_launches_of_a_turn(n_step: int, even: int, weighted: int) -> None:
         assert calls.launches <= most, sorted(calls.ops.items())
 
 
-def test_a_turn_compiles_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_compiles_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Their values are those of plain calls."""
     monkeypatch.setattr(inductor_config, "fallback_random", True)  # the same random numbers
     plain, other = (buffer_on("cpu", relive.Prioritized(), relive.Transitions(n_step=3), None) for _ in range(2))
@@ -178,3 +189,9 @@ def test_a_turn_compiles_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.manual_seed(t)
         for one, right in zip(found, reads(plain, step_on("cpu", t)), strict=True):
             torch.testing.assert_close(one, right)
+    other.save(tmp_path)
+    refused: list[str] = []
+    thread = threading.Thread(target=lambda: refused.append(error_of(lambda: other.save(tmp_path))))
+    thread.start()
+    thread.join()
+    assert "compiled calls" in refused[0]

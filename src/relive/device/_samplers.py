@@ -200,6 +200,8 @@ class WeightedDraws:
 
     def update(self, ids: Tensor, td_error: Tensor) -> None:
         """Set priorities by id; the last one for an item counts. An error refuses all, late ids are left out."""
+        if not len(ids):
+            return
         ring, raw = self._ring, td_error.abs() + self._own.eps
         wrong = torch.stack(((ids < 0) | (ids >= ring.next), ~(raw < math.inf))).sum(1)
         ring.counts[UNKNOWN : NOT_FINITE + 1].add_(wrong)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,7 @@ class Copies:
         draws: Its sampler.
         generator: Of its draws; None: PyTorch's default one, which is not saved.
         lock: Of all calls; waiting for it lets go of it.
+        turn: Returns the turn of a call, ordered after the one before on any stream.
     """
 
     def __init__(
@@ -54,10 +55,10 @@ class Copies:
         draws: Draws,
         generator: torch.Generator | None,
         lock: threading.Condition,
-        saver: Saver | None = None,
+        turn: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.choices, self.ring, self.draws, self.generator, self.lock = choices, ring, draws, generator, lock
-        self.saver = saver or Saver(os.urandom(16).hex())
+        self.turn, self.saver = turn, Saver(os.urandom(16).hex())
         self.moved = Transfer(ring.lane.device)
         self._written = 0  # calls since the instant
         self._limit: int | None = None  # of these; None: nothing is being copied
@@ -132,7 +133,7 @@ class DeviceTask(SaveTask):
         """Copy what changes in place, then the new rows."""
         copies, ring = self._copies, self._copies.ring
         begun = time.perf_counter()
-        with copies.lock:
+        with copies.turn():
             call = int(ring.call)
             # The row of the next call has the newest steps' successors.
             first, head = np.array([max(call + 1 - ring.rows, 0)]), np.array([call + 1])

@@ -9,6 +9,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -134,7 +135,8 @@ class DeviceBuffer:
         self._told = 0  # steps whose stacks could not be shown, of which a notice told
         self._short = False  # whether a notice told of steps that final observations cost
         self._calls = 0
-        self._replayer: int | None = None  # the thread that captured calls in a graph
+        self._adder: int | None = None  # the thread that wrote last
+        self._replayer: int | None = None  # the thread that replays captured or compiled calls
         self._copies: Copies | None = None
         self._autosave: Autosave | None = None
 
@@ -170,7 +172,10 @@ class DeviceBuffer:
 
     def _turn(self, writes: bool = False, look: bool = True, changes: bool = False) -> AbstractContextManager[None]:
         """Return the turn of a call; none while PyTorch compiles, which traces operations alone."""
-        return nullcontext() if torch.compiler.is_compiling() else self._ordered(writes, look, changes)
+        if torch.compiler.is_compiling():
+            self._replayer = self._adder  # saves of other threads do not see what compiled calls write
+            return nullcontext()
+        return self._ordered(writes, look, changes)
 
     @contextmanager
     def _ordered(self, writes: bool, look: bool, changes: bool) -> Iterator[None]:
@@ -190,6 +195,8 @@ class DeviceBuffer:
             self._calls += look
             captured = self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
             ordered = self.device.type == "cuda" and not captured
+            if writes:
+                self._adder = threading.get_ident()
             if captured:
                 self._replayer = threading.get_ident()
             elif writes and self._copies is not None:
@@ -447,10 +454,11 @@ class DeviceBuffer:
         `relive.load(path, device="cuda")` brings it back: on the same kind of device to the bit, generator included.
 
         Raises:
-            ReliveError: Another thread captured calls in a CUDA graph, whose replays no save sees; that one can save.
+            ReliveError: Another thread replays calls that it captured in a CUDA graph or compiled, which no save sees;
+                that thread can save.
         """
         if self._replayer not in (None, threading.get_ident()):
-            remedy = "a save does not see what a CUDA graph replays meanwhile"
+            remedy = "a save does not see what a CUDA graph or compiled calls write meanwhile"
             raise ReliveError(
                 message("a save in the thread that replays", "one in another", "DeviceBuffer.save", remedy)
             )
@@ -461,15 +469,16 @@ class DeviceBuffer:
             with forks.importing:
                 from ._saves import Copies
 
-            self._copies = Copies(self._choices, self._ring, self._draws, self.generator, self._lock)
+            turn = partial(self._turn, look=False)
+            self._copies = Copies(self._choices, self._ring, self._draws, self.generator, self._lock, turn)
         return self._copies
 
     def autosave(self, path: Any, *, every: float = 1.0, keep: int = 1) -> Autosave:
         """Save what is new again and again, in a thread, as `ReplayBuffer.autosave` does with the same arguments.
 
         Raises:
-            ReliveError: The buffer has an autosave that goes on. Once a CUDA graph has captured calls, its saves
-                fail, and `stats().autosave` says so: let the thread that replays save.
+            ReliveError: The buffer has an autosave that goes on. Once a CUDA graph has captured calls, or compiled ones
+                were made, its saves fail, and `stats().autosave` says so: let the thread that replays save.
         """
         kept = object.__new__(DeviceBuffer)
         kept.__dict__ = vars(self)  # the same buffer as another object, which outlives this one until it is saved
