@@ -62,7 +62,7 @@ Plans find_plans(nb::module_& m) {
     m.attr("_plans") = module;
     const auto type = [&](const char* name) { return reinterpret_cast<PyTypeObject*>(module.attr(name).ptr()); };
     return {type("Windows"), type("Expanded"), type("Unrolled"), type("Sequenced"),
-            type("Located"), type("Changes"),  type("Drawn"),    type("Sampled"),
+            type("Located"), type("Changes"),  type("Drawn"),    type("SampledLeaves"),
             type("Mass"),    type("RowsRead"), type("Followed"), type("Relabelled")};
 }
 

@@ -202,10 +202,10 @@ def test_a_child_of_a_process_that_draws(work: str, folder: Path) -> None:
 
 def test_a_child_that_is_forked_while_a_save_is_written_saves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that the child neither waits for the parent's save nor copies rows for it."""
-    from relive.checkpoints import _saving
+    from relive.checkpoints import _save_task
 
-    go_on, write = threading.Event(), _saving._written
-    monkeypatch.setattr(_saving, "_written", lambda *given: go_on.wait() and write(*given))
+    go_on, write = threading.Event(), _save_task._written
+    monkeypatch.setattr(_save_task, "_written", lambda *given: go_on.wait() and write(*given))
     buffer = made("ram")
     saving = buffer.save(folder / "parent", wait=False)
 

@@ -16,7 +16,7 @@ from .plans import (
     Part,
     Relabelled,
     RowsRead,
-    Sampled,
+    SampledLeaves,
     Sequenced,
     Stacked,
     Window,
@@ -88,7 +88,7 @@ class Tree:
     def draw_distinct(self, u: Float64) -> Drawn: ...
     def sample(
         self, u: Float64, stratified: bool, replacement: bool, scale: int, items: float, beta: float
-    ) -> Sampled: ...
+    ) -> SampledLeaves: ...
     def try_update(
         self, ring: Ring, seen: Int64, ids: Any, td_error: Any, initial: float, eps: float, alpha: float
     ) -> bool: ...

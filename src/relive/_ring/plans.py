@@ -283,7 +283,7 @@ class Drawn(Record):
     values: Float64
 
 
-class Sampled(Record):
+class SampledLeaves(Record):
     """Leaves of a tree, their values, and the importance-sampling weights of what they stand for."""
 
     leaves: Int64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -58,8 +58,7 @@ def reader_of(ring: LanesRing, item: Item, schema: Schema) -> SequenceReader | T
     """Return the reader of an item."""
     if isinstance(item, Sequences):
         return SequenceReader(ring, item, "first" not in schema.tree)
-    assert isinstance(item, Transitions)
-    return TransitionReader(ring, item)
+    return TransitionReader(ring, cast(Transitions, item))
 
 
 def generator_on(device: torch.device, seed: Any) -> torch.Generator | None:

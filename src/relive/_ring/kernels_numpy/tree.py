@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..._base.journal import Journal
 from ..._base.priorities import falling
 from ..lanes import CLEARED, DRAWABLE
-from ..plans import Changes, Drawn, Sampled
+from ..plans import Changes, Drawn, SampledLeaves
 from .power import mass, power, smallest, weights
 from .ring import Ring
 from .rows import largest_given
@@ -233,7 +233,7 @@ class Tree:
 
     def sample(
         self, u: Float64s, stratified: bool, replacement: bool, scale: int, items: float, beta: float
-    ) -> Sampled:
+    ) -> SampledLeaves:
         """Draw leaves with their weights `(value / reference) ** -beta`.
 
         The reference is the smallest value in the batch (scale 0), in the tree (1), or the mean of `items` leaves (2).
@@ -241,7 +241,7 @@ class Tree:
         leaves, values = self.draw(u, stratified) if replacement else self.draw_distinct(u)
         least, total = float(self.state[1]), float(self.state[0])
         reference = smallest(values) if scale == 0 else least if scale == 1 else total / items
-        return Sampled(leaves, values, weights(values, reference, beta))
+        return SampledLeaves(leaves, values, weights(values, reference, beta))
 
     def try_update(
         self, ring: Ring, seen: Int64s, ids: Any, td_error: Any, initial: float, eps: float, alpha: float
