@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
-import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -25,12 +23,13 @@ from .._flow.call_lock import CallLock
 from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
 from ..checkpoints.autosave import Autosave, begun
-from ..errors import ArgumentError, NotEnoughData, ReliveError, ReliveWarning, event, message
+from ..errors import ArgumentError, NotEnoughData, ReliveError, message
 from . import _host
 from ._arguments import Arguments
 from ._built import available_on, device_of, draws_of, generator_on, reader_of, refuse, ring_of, unknown
 from ._late import Late
-from ._ring import SHUNNED, Written
+from ._losses import Losses
+from ._ring import Written
 from ._samplers import Found, WeightedDraws
 from ._stats import stats_of
 from ._step import LanesStep
@@ -132,8 +131,7 @@ class DeviceBuffer:
         self._added = False  # a bool, since `torch.compile` would compile anew for each number
         self._last: tuple[Tensor, Tensor] | None = None
         self._most = available_on(self.device) // schema.nbytes
-        self._told = 0  # steps whose stacks could not be shown, of which a notice told
-        self._short = False  # whether a notice told of steps that final observations cost
+        self._losses = Losses()
         self._calls = 0
         self._adder: int | None = None  # the thread that wrote last
         self._replayer: int | None = None  # the thread that replays captured or compiled calls
@@ -409,24 +407,7 @@ class DeviceBuffer:
         """
         with self._lock:
             self._late.check()
-            self._notice()
-
-    def _notice(self) -> None:
-        """Tell of steps that were left out, and of those that short episodes cost; wait for the device."""
-        ring, at = self._ring, "DeviceBuffer(capacity)"
-        shunned = int(ring.counts[SHUNNED])
-        if shunned > self._told:
-            what = f"{shunned - self._told} steps were left out, since stored frames cannot show their stacks"
-            remedy = "a stream begins with a padded stack, and each stack continues in the next one"
-            warnings.warn(event(what, "DeviceBuffer.add", remedy), ReliveWarning, stacklevel=4)
-            self._told = shunned
-        kept, calls = len(ring.calls()), min((int(ring.next) - int(ring.cleared)) // ring.lanes, ring.steps)
-        if kept < calls and not self._short:
-            self._short = True
-            share = min(self.boundaries * calls / max(kept, 1), 1.0)
-            what = f"An environment keeps {kept} of {calls} steps, since final observations overwrite each other"
-            remedy = f"`boundaries={math.ceil(100 * share) / 100:g}` keeps enough of them"
-            warnings.warn(event(what, at, remedy), ReliveWarning, stacklevel=4)
+            self._losses.tell(self._ring, self.boundaries)
 
     def can_sample(self, batch_size: int) -> bool:
         """Return True if any item can be drawn; wait, unless no step was added yet."""
@@ -515,7 +496,7 @@ class DeviceBuffer:
         `size`, `cuts`, `unbootstrapped` and `ends` count what is stored.
         """
         with self._turn(look=False):
-            self._notice()
+            self._losses.tell(self._ring, self.boundaries)
             autosave = None if self._autosave is None else self._autosave.stats()
             return stats_of(self._ring, self._draws, self.sampler, self._last, self.capacity, self.nbytes, autosave)
 
