@@ -145,3 +145,13 @@ def test_a_wrong_beta_of_a_tensor_is_told_late(beta: float) -> None:
 def test_choices_of_a_host_buffer_are_refused_by_name(choice: dict[str, Any]) -> None:
     with pytest.raises(relive.ArgumentError, match="ReplayBuffer"):
         made(**choice)
+
+
+def test_short_episodes_cost_steps_and_a_notice_tells_of_them() -> None:
+    """Every step ends an episode: with 1/16 of the capacity for final observations one call of 16 is kept."""
+    buffer = relive.DeviceBuffer(SCHEMA, 64, num_envs=4, device="cpu")
+    for t in range(16):
+        buffer.add(**{**step(value=float(t)), "terminated": torch.ones(4, dtype=torch.bool)})
+    with pytest.warns(relive.ReliveWarning, match=r"keeps 1 of 16 steps.*`boundaries=1`"):
+        buffer.check()
+    assert buffer.stats().size == 4
