@@ -52,5 +52,6 @@ python_use_unqualified_type_names = True
 nitpick_ignore_regex = [
     ("py:class", r"(collections|numpy|torch)\..+"),
     ("py:class", r"relive\.trajectories\.formats\.(Checkpoints|Examined)"),  # relive's own layout and RLinf's
+    ("py:class", r"relive\._disk\.files\.Folder"),  # that these two open
     ("py:class", r"Array|Bool|Bytes|Float32|Float64|Int32|Int64|UInt32|Nest|Tensor"),
 ]

@@ -446,8 +446,8 @@ class ReplayBuffer:
         Blocks may be nested. An interrupt, or any exception, ends the block like any `with` block. A signal's handler
         cannot begin one in the middle of a call, but in the middle of a block it may call the buffer.
 
-        Of a `Shared` or `Mapped` buffer each process holds its own threads alone: `Writer`s of other processes go on
-        adding, and readers drawing. A fork in a block is one in both processes.
+        Of a `Shared` or `Mapped` buffer each process holds its own threads alone: each `Writer` of other processes
+        still adds, and readers still sample. A fork in a block is one in both processes.
 
         Raises:
             ReliveError: A signal's handler calls it in the middle of a call.
