@@ -144,8 +144,9 @@ def test_priorities_come_with_new_steps() -> None:
     data = TensorDict(shape, [4])
     data["next", "reward"], data["next", "done"] = torch.ones(4, 1), torch.zeros(4, 1, dtype=torch.bool)
     data["td_error"] = torch.tensor([0.0, 0.0, -2.0, 0.0])[:, None]
-    buffer.extend(data)
+    ids = buffer.extend(data)
     assert set(buffer.sample(64)["index"].tolist()) == {2}
+    assert buffer.relive.priorities(ids.numpy()).tolist() == [0.0, 0.0, 2.0, 0.0]
 
 
 @pytest.mark.filterwarnings("ignore:The env passed to Collector:FutureWarning")

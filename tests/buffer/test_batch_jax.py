@@ -56,6 +56,18 @@ def test_every_array_goes_through_dlpack(batch: relive.Batch, monkeypatch: pytes
         assert np.shares_memory(leaves(arrays)[name], array), f"{name} was copied"
 
 
+def test_read_only_arrays_do_not_go_through_dlpack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DLPack would hand out memory that others may not write to."""
+    stub = ModuleType("jax")
+    stub.numpy = SimpleNamespace(from_dlpack=np.from_dlpack, asarray=np.array)
+    monkeypatch.setitem(sys.modules, "jax", stub)
+    whole, fixed = np.ones(3, np.float32), np.ones(3, np.float32)
+    fixed.flags.writeable = False
+    made = relive.Batch({"reward": whole, "all_obs": fixed}).jax()
+    assert np.shares_memory(made.reward, whole)
+    assert not np.shares_memory(made.all_obs, fixed)
+
+
 def test_without_jax_the_error_names_the_command(batch: relive.Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(relive.MissingExtra) as caught:

@@ -119,3 +119,34 @@ def test_a_reset_right_behind_an_end_joins_no_episodes(kind: str, mode: Autorese
         assert (batch.reward == batch.obs[:, 2] + 1).all()
         np.testing.assert_array_equal(batch.obs[:, :2], batch.next_obs[:, :2])
         np.testing.assert_array_equal(batch.obs[:, 2] + 1, batch.next_obs[:, 2])
+
+
+class Reused(gymnasium.Env):  # type: ignore[misc]
+    """Returns one array again and again, with the number of the step in it."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-99, 99, (1,), np.float32), BOX
+
+    def __init__(self) -> None:
+        self._obs = np.zeros(1, np.float32)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self._obs[:] = 0
+        return self._obs, {}
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        self._obs += 1
+        return self._obs, 0.0, False, False, {}
+
+
+def test_an_observation_that_the_environment_writes_over_is_stored_as_it_was() -> None:
+    env = Reused()
+    schema = relive.Schema.from_spaces(env.observation_space, env.action_space)
+    buffer = relive.ReplayBuffer(schema, 20, seed=0)
+    recorder = Recorder(env, buffer)
+    recorder.reset()
+    for _ in range(6):
+        recorder.step(np.zeros(2, np.float32))
+    batch = buffer.read(buffer.ids())
+    assert (batch.obs[:, 0].tolist(), batch.next_obs[:, 0].tolist()) == ([*range(6)], [*range(1, 7)])
+    assert buffer.stats().cuts == 0

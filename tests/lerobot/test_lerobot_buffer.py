@@ -87,6 +87,8 @@ def test_every_item_is_as_it_was_added(kind: str, tmp_path: Path) -> None:
     places = [number % 50 for number in range(120, 170)]
     assert [int(buffer.rewards[place]) for place in places] == [*range(120, 170)]
     assert torch.equal(buffer.states[STATE][places[3]], state_of(246)[STATE][0])
+    for place in (-1, -2, -len(buffer)):
+        assert torch.equal(buffer.rewards[place], buffer.rewards[len(buffer) + place])
     assert torch.equal(buffer.next_states[STATE][places[3] : places[3] + 2][0], state_of(248)[STATE][0])
     assert buffer.dones[:].sum() + buffer.truncateds[:].sum() == 7
     assert {*buffer.states} == {STATE, *([] if kind == "none" else [IMAGE])}
