@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import sys
 from collections.abc import Callable
@@ -51,19 +52,22 @@ def add(buffer: relive.ReplayBuffer, steps: int, lanes: list[int]) -> np.ndarray
 
 
 def lines_of(run: Callable[[], Any]) -> int:
-    """Count the lines of Python that run; loops count each time."""
+    """Count the lines of relive's Python that run; loops count each time."""
     count, before = 0, sys.gettrace()
+    gc.collect()  # what earlier tests left is not torn down in between
+    gc.disable()
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
         nonlocal count
         count += event == "line"
-        return trace
+        return trace if "relive" in frame.f_globals.get("__name__", "") else None
 
     sys.settrace(trace)
     try:
         run()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 
