@@ -12,7 +12,7 @@ from ._adapters.episodes import episodes
 from ._adapters.offline import columns_of_arrays, columns_of_episodes, infos_of
 from ._base.extras import needs
 from ._base.narrow import kind_of
-from ._base.nests import mapped, paths, zipped
+from ._base.nests import located, mapped, paths, zipped
 from ._base.types import Array
 from ._schema.fields import Field, Tree
 from ._schema.spaces import floating
@@ -309,12 +309,14 @@ def _with_final(obs: Array, next_obs: Array) -> Array:
 
 def _nested(value: Any, space: Any) -> Any:
     """Nest arrays as the space is, in its dtypes: a schema has mappings where spaces have tuples."""
-    children = getattr(space, "spaces", None)
-    if isinstance(children, Mapping):
-        return {name: _nested(value[str(name)], child) for name, child in children.items()}
-    if children is not None:
-        return tuple(_nested(value[f"{place}"], child) for place, child in enumerate(children))
-    return np.asarray(value, space.dtype)
+
+    def parts(node: tuple[Any, Any], at: str) -> Any:
+        values, children = node[0], getattr(node[1], "spaces", None)
+        if isinstance(children, Mapping):
+            return {name: (values[str(name)], child) for name, child in children.items()}
+        return children and tuple((values[str(place)], child) for place, child in enumerate(children))
+
+    return located(lambda node, at: np.asarray(node[0], node[1].dtype), (value, space), "", parts)
 
 
 def _space(tree: Tree) -> Any:

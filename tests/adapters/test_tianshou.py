@@ -27,6 +27,10 @@ SPACE = Counting().action_space
 PER = {"alpha": 0.6, "beta": 0.4}
 
 
+class Ranks(Recent):
+    prioritizes = True
+
+
 def collector_of(buffer: Any, lanes: int = 2, kind: str = "array") -> Collector:
     envs = DummyVectorEnv([lambda i=i: Counting(i, kind) for i in range(lanes)])
     return Collector(RandomActionPolicy(Counting().action_space), envs, buffer)
@@ -275,9 +279,13 @@ REFUSED = {
         lambda: VectorReplayBuffer(10, 1).add(Batch(obs=[1], act=[1])),
         r"Expected a batch with `obs_next`",
     ),
-    "another sampler": (
-        lambda: VectorReplayBuffer(10, 1, sampler=Recent(k=5), observation_space=SPACE, action_space=SPACE),
-        r"Expected `Uniform\(\)` or `Prioritized",
+    "no sampler": (
+        lambda: VectorReplayBuffer(10, 1, sampler=relive.Uniform, observation_space=SPACE, action_space=SPACE),
+        r"Expected `Uniform\(\)`, `Prioritized",
+    ),
+    "priorities without an exponent": (
+        lambda: VectorReplayBuffer(10, 1, sampler=Ranks(k=5)),
+        r"Expected `Uniform\(\)`, `Prioritized",
     ),
 }
 
@@ -287,6 +295,12 @@ def test_what_is_not_there_is_refused_with_a_remedy(name: str) -> None:
     call, text = REFUSED[name]
     with pytest.raises(relive.ReliveError, match=text):
         call()
+
+
+def test_a_sampler_of_ones_own_draws() -> None:
+    buffer = VectorReplayBuffer(80, 2, sampler=Recent(k=5))
+    collected(buffer, 60)
+    assert {*buffer.sample_indices(500).tolist()} == {*range(25, 30), *range(65, 70)}
 
 
 def test_weights_may_be_scaled_by_the_whole_buffer() -> None:

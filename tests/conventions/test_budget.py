@@ -90,7 +90,7 @@ HOUSE = {
 PLANTED = {
     "circles": ("_base/planted.py", "def f():\n    from relive.buffer import ReplayBuffer\n"),
     "arrows_upward": ("_base/planted.py", "def f():\n    from ..sb3 import ReplayBuffer\n"),
-    "class_checks": ("_base/planted.py", "f = isinstance(x, Uniform)\n"),
+    "class_checks": ("_base/planted.py", "from ..samplers import Uniform\nf = isinstance(x, Uniform)\n"),
     "tree_maps": ("_base/planted.py", "def f(x):\n    return {name: f(value) for name, value in x.items()}\n"),
     "class_names": ("_base/planted.py", "class Uniform:\n    pass\n"),
     "private_names": ("sb3/planted.py", "core = buffer._core\n"),
@@ -111,6 +111,13 @@ def test_meta_a_planted_fault_is_counted(name: str, tmp_path: Path) -> None:
     file, text = PLANTED[name]
     (tmp_path / "src" / "relive" / file).write_text(text, encoding="utf-8")
     assert count(listing(Checkout(tmp_path))) == 1
+
+
+def test_meta_a_class_of_others_is_no_class_of_relive(tmp_path: Path) -> None:
+    for file, text in (HOUSE | {"_base/planted.py": "from ray import Uniform\nf = isinstance(x, Uniform)\n"}).items():
+        (tmp_path / "src" / "relive" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / "relive" / file).write_text(text, encoding="utf-8")
+    assert Checkout(tmp_path).class_checks() == []
 
 
 def raised(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> list[str]:

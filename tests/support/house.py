@@ -102,31 +102,41 @@ class Checkout:
         return sorted(pair for pair in found if pair[0] != pair[1])
 
     @cached_property
-    def graph(self) -> dict[str, set[str]]:
-        """Of every module, relive's and the lab's, those it imports: inside functions and for type checkers, too.
-
-        A name that a package hands on leads to the module that has it.
-        """
-        files = {
+    def modules(self) -> dict[str, Path]:
+        """The files of relive's and the lab's modules, by their names."""
+        return {
             ".".join((package, *path.relative_to(source).with_suffix("").parts)).removesuffix(".__init__"): path
             for package, source in (("relive", self.source), ("relive_lab", self.root / "lab" / "src" / "relive_lab"))
             for path in source.rglob("*.py")
         }
-        taken = {name: list(names_taken(name, path)) for name, path in files.items()}
-        homes = {f"{name}.{as_name}": (base, own) for name, found in taken.items() for base, own, as_name in found}
+
+    @cached_property
+    def homes(self) -> dict[str, set[tuple[str, str]]]:
+        """For each module, the names that it imports and their modules, inside functions and for type checkers, too.
+
+        A name that a package hands on leads to the module that has it.
+        """
+        taken = {name: list(names_taken(name, path)) for name, path in self.modules.items()}
+        given = {f"{name}.{as_name}": (base, own) for name, found in taken.items() for base, own, as_name in found}
 
         def home(base: str, name: str) -> str | None:
             for _ in range(4):
-                if f"{base}.{name}" in files:
+                if f"{base}.{name}" in self.modules:
                     return f"{base}.{name}"
-                if f"{base}.{name}" not in homes:
+                if f"{base}.{name}" not in given:
                     break
-                base, name = homes[f"{base}.{name}"]
-            return base if base in files else None
+                base, name = given[f"{base}.{name}"]
+            return base if base in self.modules else None
 
         return {
-            name: {to for base, own, _ in found if (to := home(base, own))} - {name} for name, found in taken.items()
+            name: {(as_name, to) for base, own, as_name in found if (to := home(base, own))}
+            for name, found in taken.items()
         }
+
+    @cached_property
+    def graph(self) -> dict[str, set[str]]:
+        """The modules that every module imports."""
+        return {name: {to for _, to in found} - {name} for name, found in self.homes.items()}
 
     def circles(self) -> list[str]:
         """List sets of modules that need each other."""
@@ -157,10 +167,21 @@ class Checkout:
         """List checks for the class of a sampler or an item, outside their packages and the trainers."""
         own = ("samplers/", "items/")
         classes = {node.name for at, node in self.nodes(ast.ClassDef) if at.startswith(own)}
-        calls = [(at, node) for at, node in self.nodes(ast.Call) if not at.startswith((*own, "lab/"))]
-        checks = [(at, node) for at, node in calls if getattr(node.func, "id", "") in ("isinstance", "issubclass")]
-        texts = [(at, node, re.findall(r"\w+", ast.unparse(node.args[1]))) for at, node in checks]
-        return [f"{at}: {ast.unparse(node)}" for at, node, names in texts if classes.intersection(names)]
+        found = []
+        for module, imported in self.homes.items():
+            file = (
+                self.modules[module].relative_to(self.root / "src") if module.split(".")[0] == "relive" else Path("lab")
+            )
+            at = str(Path(*file.parts[1:]))
+            if file.parts[0] == "lab" or at.startswith(own):
+                continue
+            # Other libraries, and the doctor, have classes with these names, too.
+            ours = {name for name, home in imported if home.split(".")[1:2] in (["samplers"], ["items"])} | {"relive"}
+            for node in ast.walk(self.trees[Path(at)]):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
+                    names = {*re.findall(r"\w+", ast.unparse(node.args[1]))}
+                    found += [f"{at}:{node.lineno}: {ast.unparse(node)}"] if classes & names and ours & names else []
+        return found
 
     def tree_maps(self) -> list[str]:
         """List functions that build a mapping of their own results for the values of a mapping."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._base import check
 from .._base.narrow import kind_of
-from .._base.nests import leaves, mapped, nested, paths
+from .._base.nests import leaves, located, mapped, nested, paths
 from .._base.types import Array, Bool
 from ..errors import ReliveWarning, SchemaError, message
 from .names import WITH_ARTICLE, remedy_for, role_of, unused
@@ -228,10 +228,13 @@ def _stacked(steps: list[Any], at: str) -> dict[str, Any]:
         got = f"`{type(steps[0]).__name__}`" if steps else "none"
         raise SchemaError(message("steps as mappings of names to values", got, at))
 
-    def stack(values: list[Any], path: str) -> Any:
+    def stack(values: list[Any], path: str) -> Array:
+        check.unmasked(values, path, SchemaError)
+        return np.stack([np.asarray(value) for value in values])
+
+    def entries(values: list[Any], path: str) -> dict[str, Any] | None:
         if not any(isinstance(value, Mapping) for value in values):
-            check.unmasked(values, path, SchemaError)
-            return np.stack([np.asarray(value) for value in values])
+            return None
         names = {name: None for value in values for name in (value if isinstance(value, Mapping) else ())}
         for name in names:
             lacking = [value for value in values if not isinstance(value, Mapping) or name not in value]
@@ -239,9 +242,9 @@ def _stacked(steps: list[Any], at: str) -> dict[str, Any]:
             if lacking and (path != at or lacking[0] is not steps[-1]):
                 got = f"{len(lacking)} of {len(values)} without it"
                 raise SchemaError(message(f"`{name}` in every step", got, f"{path}.{name}"))
-        return {name: stack([value[name] for value in values if name in value], f"{path}.{name}") for name in names}
+        return {name: [value[name] for value in values if name in value] for name in names}
 
-    stacked: dict[str, Any] = stack(steps, at)
+    stacked: dict[str, Any] = located(stack, steps, at, entries)
     return stacked
 
 

@@ -71,10 +71,18 @@ def nested(flat: Iterable[tuple[Path, Any]]) -> dict[str, Any]:
     return nest
 
 
-def located(change: Callable[[Any, str], Any], nest: Any, at: str) -> Any:
-    """Map the leaves as `mapped` does; `change` also gets the dotted path, from `at` on. Tuples are leaves."""
-    if isinstance(nest, Mapping):
-        return {name: located(change, child, f"{at}.{name}") for name, child in nest.items()}
+def located(
+    change: Callable[[Any, str], Any], nest: Any, at: str, parts: Callable[[Any, str], Any] | None = None
+) -> Any:
+    """Map the leaves as `mapped` does; `change` also gets the dotted path, from `at` on. Tuples are leaves.
+
+    `parts` walks other trees: it gets a node and its path, and returns a mapping or tuple of children, None for a leaf.
+    """
+    children = nest if parts is None else parts(nest, at)
+    if isinstance(children, Mapping):
+        return {name: located(change, child, f"{at}.{name}", parts) for name, child in children.items()}
+    if parts is not None and children is not None:
+        return tuple(located(change, child, f"{at}.{place}", parts) for place, child in enumerate(children))
     return change(nest, at)
 
 

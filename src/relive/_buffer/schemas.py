@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._base.nests import mapped
+from .._base.nests import located, mapped
 from ..errors import MissingExtra, ReliveError
 from ..schema import Field, Schema
 
@@ -29,7 +29,7 @@ def schema_of(facts: Any) -> Schema:
         MissingExtra: A field is of bfloat16, and `ml_dtypes` is not installed.
     """
     try:
-        return Schema(**{name: _tree(entry, 1) for name, entry in facts.items()})
+        return Schema(**located(_read, (facts, 0), "$", _entries))
     except MissingExtra:
         raise
     except ReliveError as error:
@@ -44,12 +44,15 @@ def _field(field: Field) -> list[Any]:
     return [field.dtype.name, list(field.shape), *stack, *every, *writable, *compress]
 
 
-def _tree(facts: Any, depth: int) -> Any:
+def _entries(node: tuple[Any, int], at: str) -> dict[str, Any] | None:
+    facts, depth = node
     if depth > _DEEPEST:
         raise ValueError("fields are nested too deep")
-    if isinstance(facts, dict):
-        return {name: _tree(entry, depth + 1) for name, entry in facts.items()}
-    dtype, shape, *more = facts
+    return {name: (entry, depth + 1) for name, entry in facts.items()} if isinstance(facts, dict) else None
+
+
+def _read(node: tuple[Any, int], at: str) -> Field:
+    dtype, shape, *more = node[0]
     if dtype not in _DTYPES or not isinstance(shape, list):
         raise ValueError("invalid field")
     options: dict[str, Any] = {}

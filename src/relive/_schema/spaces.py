@@ -23,15 +23,20 @@ def fields_of(space: object, at: str, float_dtype: np.dtype[Any] | None) -> Tree
     """
     with needs("gymnasium", "Schema.from_spaces"):
         from gymnasium import spaces
-    if isinstance(space, spaces.Dict):
-        return {str(name): fields_of(child, f"{at}.{name}", float_dtype) for name, child in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return {str(index): fields_of(child, f"{at}.{index}", float_dtype) for index, child in enumerate(space.spaces)}
-    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        floating = space.dtype is not None and space.dtype.kind == "f"
-        return Field(tuple(space.shape or ()), float_dtype if floating and float_dtype is not None else space.dtype)
-    wanted = "a `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Dict` or `Tuple` space"
-    raise SchemaError(message(wanted, f"`{type(space).__name__}`", at))
+
+    def parts(space: object, at: str) -> dict[str, object] | None:
+        if isinstance(space, spaces.Tuple):
+            return {str(index): child for index, child in enumerate(space.spaces)}
+        return {str(name): child for name, child in space.items()} if isinstance(space, spaces.Dict) else None
+
+    def field(space: object, at: str) -> Field:
+        if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            floating = space.dtype is not None and space.dtype.kind == "f"
+            return Field(tuple(space.shape or ()), float_dtype if floating and float_dtype is not None else space.dtype)
+        wanted = "a `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Dict` or `Tuple` space"
+        raise SchemaError(message(wanted, f"`{type(space).__name__}`", at))
+
+    return cast("Tree", located(field, space, at, parts))
 
 
 def floating(dtype: Any) -> np.dtype[Any]:

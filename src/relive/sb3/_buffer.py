@@ -236,10 +236,10 @@ class ReplayBuffer(buffers.ReplayBuffer):
             raise other_number(self.n_envs, np.size(done), "ReplayBuffer.add") from None
         truncated = self._truncated(ended, infos)
         self._ids[self._pos] = self._relive.add(
-            obs=_shaped(obs, self._shapes),
+            obs=_all_shaped(obs, self._shapes),
             action=_shaped(action, (self.n_envs, self.action_dim)),
             reward=_shaped(reward, (self.n_envs,)),
-            next_obs=_shaped(next_obs, self._shapes),
+            next_obs=_all_shaped(next_obs, self._shapes),
             terminated=ended if truncated is None else (ended != 0) & ~truncated,
             truncated=self._never if truncated is None else truncated,
             **self._extras(infos),
@@ -394,17 +394,22 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return {key: self._copy(_placed(values, held), shown) for key, values in fields.items()}
 
 
-def _shaped(values: Any, shape: Any) -> Any:
-    """Reshape an array, or a dict of arrays, to the shape that the buffer has them in."""
-    if type(shape) is dict:
-        return {name: _shaped(values[name], each) for name, each in shape.items()}
+def _all_shaped(values: Any, shapes: Any) -> Any:
+    """Reshape an observation, an array or a dict of arrays, to the shapes that the buffer has them in."""
+    if type(shapes) is dict:
+        return {name: _shaped(values[name], shape) for name, shape in shapes.items()}
+    return _shaped(values, shapes)
+
+
+def _shaped(values: Any, shape: tuple[int, ...]) -> Array:
     if type(values) is np.ndarray and values.shape == shape:
         return values
     array = np.asanyarray(values)  # a mask stays, and is refused
     try:
-        return array.reshape(shape)
+        reshaped: Array = array.reshape(shape)
     except ValueError:
         raise SchemaError(message(f"shape `{shape}`", f"`{array.shape}`", "ReplayBuffer.add")) from None
+    return reshaped
 
 
 def other_number(wanted: int, got: int, at: str) -> ArgumentError:

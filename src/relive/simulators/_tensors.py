@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import torch
 from numpy import ndarray
 from torch import Tensor
 
-from .._base.nests import mapped, zipped
+from .._base.nests import located, mapped, zipped
 from .._schema.fields import Field, Tree
 from ..errors import ArgumentError, SchemaError, message
 
@@ -30,26 +29,37 @@ def fitted(nest: Any, tree: Tree, lanes: int, device: torch.device, at: str) -> 
         SchemaError: A name is missing, mappings and tensors do not stand where `tree` has them, or a tensor is of
             another shape, dtype or device.
     """
-    names = sorted(map(str, nest.keys())) if hasattr(nest, "keys") else None
-    if isinstance(tree, Field):
+
+    def parts(node: tuple[Any, Tree], at: str) -> dict[str, Any] | None:
+        nest, tree = node
+        if isinstance(tree, Field):
+            return None
+        if not hasattr(nest, "keys"):
+            raise SchemaError(message(f"a mapping with `{sorted(tree)}`", f"`{type(nest).__name__}`", at))
+        names = sorted(map(str, nest.keys()))
+        missing = sorted(tree.keys() - set(names))
+        if missing:
+            raise SchemaError(message(f"`{missing[0]}`, as in the schema", f"only `{names}`", at))
+        return {name: (nest[name], child) for name, child in tree.items()}
+
+    def tensor(node: tuple[Any, Field], at: str) -> Tensor:
+        nest, field = node
         if not isinstance(nest, Tensor):
+            names = sorted(map(str, nest.keys())) if hasattr(nest, "keys") else None
             got = f"`{type(nest).__name__}`" if names is None else f"a mapping of `{names}`"
             remedy = f"name the parts in the schema: `{{{names[0]!r}: Field(...)}}`" if names else None
             if isinstance(nest, ndarray):
                 remedy = "`relive.gymnasium.Recorder` is for environments of NumPy arrays"
             raise SchemaError(message("a tensor", got, at, remedy))
-        shape = (lanes, *tree.full_shape)
-        if tuple(nest.shape) != shape or nest.dtype is not dtype_of(tree) or not same_device(nest.device, device):
-            wanted = f"`{tree.dtype.name}` of shape `{shape}` on `{device}`"
+        shape = (lanes, *field.full_shape)
+        if tuple(nest.shape) != shape or nest.dtype is not dtype_of(field) or not same_device(nest.device, device):
+            wanted = f"`{field.dtype.name}` of shape `{shape}` on `{device}`"
             got = f"`{str(nest.dtype).removeprefix('torch.')}` of shape `{tuple(nest.shape)}` on `{nest.device}`"
             raise SchemaError(message(wanted, got, at))
         return nest
-    if names is None:
-        raise SchemaError(message(f"a mapping with `{sorted(tree)}`", f"`{type(nest).__name__}`", at))
-    missing = sorted(tree.keys() - set(names))
-    if missing:
-        raise SchemaError(message(f"`{missing[0]}`, as in the schema", f"only `{names}`", at))
-    return {name: fitted(nest[name], child, lanes, device, f"{at}.{name}") for name, child in tree.items()}
+
+    found: Nest = located(tensor, (nest, tree), at, parts)
+    return found
 
 
 def dtype_of(field: Field) -> torch.dtype | None:
@@ -80,10 +90,13 @@ def merged(mask: Tensor, ones: Nest, others: Nest) -> Nest:
 
 
 def replaced(nest: Any, parts: Nest) -> Any:
-    """`nest` with these parts of it in their places."""
-    if isinstance(parts, Tensor):
-        return parts
-    return {**nest, **{name: replaced(nest[name], part) for name, part in parts.items()}}
+    """Copy the mappings of `nest`, with these parts of it replaced."""
+
+    def entries(node: tuple[Any, Any], at: str) -> dict[str, Any] | None:
+        nest, parts = node
+        return {name: (value, parts.get(name)) for name, value in nest.items()} if isinstance(parts, dict) else None
+
+    return located(lambda node, at: node[0] if node[1] is None else node[1], (nest, parts), "", entries)
 
 
 def scattered(rows: Any, ids: Tensor, like: Nest) -> Nest:
@@ -124,6 +137,6 @@ def mask_of(which: Any, lanes: int, device: torch.device, at: str) -> Tensor:
     return mask.index_fill_(0, given.reshape(-1).long(), True)
 
 
-def is_mapping(value: Any) -> bool:
-    """Return True if a value has named parts: a dict, a TensorDict, a frozen mapping of JAX's libraries."""
-    return isinstance(value, Mapping) or hasattr(value, "keys")
+def parts_of(value: Any, at: str = "") -> dict[str, Any] | None:
+    """Return a value's named parts, those of a dict, a TensorDict or a frozen mapping of JAX's libraries, or None."""
+    return {str(name): value[name] for name in value.keys()} if hasattr(value, "keys") else None  # noqa: SIM118

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from .._base.extras import needs
-from ._tensors import Nest, is_mapping
+from .._base.nests import located
+from ._tensors import Nest, parts_of
 from .simulator import Simulator, Step, of_class
 
 if TYPE_CHECKING:
@@ -131,7 +132,5 @@ def _watched(env: Any) -> tuple[Any, list[Any]]:
 
 def _tensors(arrays: Any) -> Nest:
     """Convert JAX's arrays to tensors over the same memory."""
-    if is_mapping(arrays):
-        return {name: _tensors(arrays[name]) for name in arrays}
-    tensor: Tensor = from_dlpack(arrays)
-    return tensor
+    tensors: Nest = located(lambda array, at: from_dlpack(array), arrays, "", parts_of)
+    return tensors

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._base.nests import located
 from .._schema.fields import Field, Tree
 from ..errors import SchemaError, message
 from ..schema import Schema
-from ._tensors import is_mapping
+from ._tensors import parts_of
 from .kinds import IsaacLab, ManiSkill, MjLab
 from .playground import Playground
 from .simulator import Simulator
@@ -45,15 +46,17 @@ def schema_of(env: Any, obs: Any = None, *, simulator: type[Simulator] | None = 
     """
     kind = simulator or kind_of(env) or Simulator
     observation, action = kind.spaces_of(env)
-    fields = field_tree(observation, "$.obs") if obs is None else _of_tensors(obs, "$.obs")
+    fields = field_tree(observation, "$.obs") if obs is None else located(_of_tensor, obs, "$.obs", parts_of)
     return Schema(obs=fields, action=field_tree(action, "$.action"), **extras)
 
 
 def field_tree(space: Any, at: str) -> Tree:
     """Derive the fields of a space of one lane: Gymnasium's or of that form, a number of entries, or a shape."""
-    parts = getattr(space, "spaces", space)
-    if is_mapping(parts):
-        return {str(name): field_tree(parts[name], f"{at}.{name}") for name in parts}
+    fields: Tree = located(_field, space, at, lambda space, at: parts_of(getattr(space, "spaces", space)))
+    return fields
+
+
+def _field(space: Any, at: str) -> Field:
     if isinstance(space, int | np.integer | tuple):
         return Field(space if isinstance(space, tuple) else int(space))
     shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
@@ -78,10 +81,8 @@ def _said(tree: Tree) -> str:
     return f"shape `{tree.full_shape}`" if isinstance(tree, Field) else f"a mapping of `{sorted(tree)}`"
 
 
-def _of_tensors(nest: Any, at: str) -> Tree:
-    if is_mapping(nest):
-        return {str(name): _of_tensors(nest[name], f"{at}.{name}") for name in nest.keys()}  # noqa: SIM118
-    if isinstance(nest, torch.Tensor):
-        return Field(tuple(nest.shape[1:]), str(nest.dtype).removeprefix("torch."))
-    array = np.asarray(nest)  # JAX's
+def _of_tensor(value: Any, at: str) -> Field:
+    if isinstance(value, torch.Tensor):
+        return Field(tuple(value.shape[1:]), str(value.dtype).removeprefix("torch."))
+    array = np.asarray(value)  # JAX's
     return Field(array.shape[1:], array.dtype)

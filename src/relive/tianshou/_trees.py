@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,14 +38,16 @@ def plain(value: Any) -> Any:
     """Convert a batch, tensor or array to nested dicts of arrays."""
     if type(value) is np.ndarray:
         return value
-    if isinstance(value, Mapping | Batch) or hasattr(value, "keys"):
-        return {name: plain(child) for name, child in value.items()}
-    return to_numpy(value)
+    return located(lambda leaf, at: to_numpy(leaf), value, "", _entries)
+
+
+def _entries(value: Any, at: str) -> dict[str, Any] | None:
+    return dict(value.items()) if hasattr(value, "keys") else None
 
 
 def to_batch(tree: Any) -> Any:
     """Convert nested dicts of arrays to a batch; return an array unchanged."""
-    return Batch({name: to_batch(child) for name, child in tree.items()}) if isinstance(tree, dict) else tree
+    return Batch(tree) if isinstance(tree, dict) else tree  # Tianshou makes batches of the dicts in it
 
 
 def by_slot(tree: Any, slots: Int64, size: int) -> Any:

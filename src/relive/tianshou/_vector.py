@@ -17,7 +17,7 @@ from .._flow.call_lock import AdapterLock, one_at_a_time
 from ..batch import Batch as Drawn
 from ..buffer import ReplayBuffer as Buffer
 from ..errors import ArgumentError, SchemaError, StaleId, message
-from ..samplers import Prioritized, Uniform
+from ..samplers import Uniform
 from ..schema import Field, Schema
 from . import _hdf5
 from ._trees import IN_RELIVE, NEEDED, Indices, by_slot, frames, plain, refusal, schema_of, to_batch
@@ -41,7 +41,8 @@ class VectorReplayBuffer(ReplayBufferManager):
         observation_space: A single environment's, with `action_space`; None: shapes and dtypes follow the first steps.
         action_space: Likewise.
         stack_num: How many observations are stacked when they are drawn, along axis 1; the first one is repeated.
-        sampler: `relive.Uniform()`, or `relive.Prioritized(...)`: then it has `update_weight` and `set_beta`.
+        sampler: `relive.Prioritized(...)`, with which the buffer has `update_weight` and `set_beta`, or
+            `relive.Uniform()`, or another sampler without priorities.
         random_seed: An integer, a `numpy.random.Generator`, or None.
         ignore_obs_next: Nothing: observations are stored once anyway.
         save_only_last_obs: Store the last frame of observations that come stacked.
@@ -94,8 +95,11 @@ class VectorReplayBuffer(ReplayBufferManager):
         self._given["save_only_last_obs"] = bool(save_only_last_obs)
         self._sampler: Any = Uniform() if sampler is None else sampler
         self._seed = random_seed
-        if not isinstance(self._sampler, Uniform | Prioritized):
-            wanted = "`Uniform()` or `Prioritized(...)`"
+        prioritizes = getattr(self._sampler, "prioritizes", None)
+        if not isinstance(prioritizes, bool) or (
+            prioritizes and not all(hasattr(self._sampler, name) for name in ("alpha", "beta"))
+        ):
+            wanted = "`Uniform()`, `Prioritized(...)` or a sampler without priorities"
             raise ArgumentError(message(wanted, f"`{sampler!r}`", f"{kind}(sampler)"))
         self._beta: float | None = None
         self._cuts: Bool = np.zeros(self.maxsize, bool)
