@@ -38,7 +38,7 @@ def plain(value: Any) -> Any:
     """Convert a batch, tensor or array to nested dicts of arrays."""
     if type(value) is np.ndarray:
         return value
-    return located(lambda leaf, at: to_numpy(leaf), value, "", _entries)
+    return located(lambda leaf, at: leaf if type(leaf) is np.ndarray else to_numpy(leaf), value, "", _entries)
 
 
 def _entries(value: Any, at: str) -> dict[str, Any] | None:
