@@ -70,7 +70,7 @@ def test_an_update_without_priorities_is_sb3s(kind: Any) -> None:
     ]
     for model, old in zip(fresh, models, strict=True):
         model.policy.load_state_dict(first)
-        model.replay_buffer, model._n_updates = old.replay_buffer, 0
+        model.replay_buffer = old.replay_buffer
         model._setup_learn(0)
         torch.manual_seed(5)
         model.train(4, 16)
@@ -105,23 +105,36 @@ def test_prioritized_algorithms_run_save_and_go_on(kind: Any, priority: str, tmp
     loaded.learn(30)
 
 
-def drawn(model: Any) -> tuple[Weighing, dict[str, Any]]:
-    """Draw a batch of different items with random weights, and return it with the globals that `train` would have."""
-    weighing = Weighing(model.replay_buffer, model.critic_loss, model.huber_threshold, model._priorities)
-    data = model.replay_buffer.sample(400)
-    _, first = np.unique(data.ids, return_index=True)
-    data = type(data)(*(each[first] if each is not None else None for each in data))
-    weighing._data = data._replace(weights=torch.rand(len(first), 1))
+class Weighted:
+    """A buffer whose batches have different items and random weights."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.buffer, name)
+
+    def sample(self, n: int, env: Any = None) -> Any:
+        data = self.buffer.sample(n)
+        _, first = np.unique(data.ids, return_index=True)
+        data = type(data)(*(each[first] if each is not None else None for each in data))
+        return data._replace(weights=torch.rand(len(first), 1))
+
+
+def drawn(model: Any) -> tuple[Weighing, Any, dict[str, Any]]:
+    """Return a stand-in for the model's buffer, a batch of it, and the globals that `train` would have."""
+    buffer = Weighted(model.replay_buffer)
+    weighing = Weighing(buffer, model.critic_loss, model.huber_threshold, model._priorities)
     own = super(PrioritizedReplay, model).train
-    return weighing, weighing.weighted(own).__func__.__globals__
+    return weighing, weighing.sample(400), weighing.weighted(own).__func__.__globals__
 
 
 @pytest.mark.parametrize("priority", ["td", "lap", "precision"])
 def test_weights_and_priorities_of_a_batch(priority: str) -> None:
     """Check the loss by hand, and the priorities, which are smaller for noisy rewards."""
     model = built(PrioritizedSAC, priority=priority, huber_threshold=0.5).learn(60)
-    weighing, losses = drawn(model)
-    data, count = weighing._data, len(weighing._data.ids)
+    weighing, data, losses = drawn(model)
+    count = len(data.ids)
     one, two = torch.randn(2, count, 1)
     loss = 0.5 * sum(losses["F"].mse_loss(values, torch.zeros(count, 1)) for values in (one, two))
     each = torch.stack([one, two])
@@ -160,8 +173,8 @@ def test_weights_and_priorities_of_quantiles(critics: int | None, together: bool
     from sb3_contrib.common.utils import quantile_huber_loss
 
     model = built(PrioritizedQRDQN).learn(60)
-    weighing, losses = drawn(model)
-    data, count = weighing._data, len(weighing._data.ids)
+    weighing, data, losses = drawn(model)
+    count = len(data.ids)
     lead = (count,) if critics is None else (count, critics)
     current, target = torch.randn(*lead, 5, requires_grad=True), torch.randn(*lead[:1], *[1] * (len(lead) - 1), 7)
     loss = losses["quantile_huber_loss"](current, target, sum_over_quantiles=together)

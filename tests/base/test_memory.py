@@ -35,7 +35,7 @@ def test_zeros(shape, dtype):
     assert not array.view(np.uint8).any() if array.size else True
     assert array.flags.c_contiguous
     assert array.flags.writeable
-    if memory._CAN_MAP and array.nbytes >= 1 << 20:
+    if sys.platform == "linux" and array.nbytes >= 1 << 20:
         assert address(array) % HUGE_PAGE == 0
     array[...] = np.ones((), dtype)
     assert (array == np.ones((), dtype)).all()
@@ -89,27 +89,33 @@ def test_more_than_there_are_addresses():
 
 def test_where_nothing_can_be_mapped(monkeypatch):
     """Check that systems without these calls get ordinary zeros."""
-    monkeypatch.setattr(memory, "_CAN_MAP", False)
+    monkeypatch.setattr(sys, "platform", "another")
     assert not zeros((1 << 20,), "float64").any()
     assert Arena().array((2 << 20,), "uint16").shape == (2 << 20,)
 
 
-def test_available_bytes_is_the_lowest_limit(monkeypatch):
+def test_available_bytes_is_the_lowest_limit(tmp_path, monkeypatch):
     """Check for the machine's memory, or that of a control group around the process if lower; "max" is none."""
-    files = {}
-    monkeypatch.setattr(memory, "_read", lambda path: files.get(path, ""))
-    machine = memory.available_bytes()
+
+    def write(name, text):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def found():
+        return memory.available_bytes(str(tmp_path))
+
+    machine = found()
     assert 1 << 28 < machine < 1 << 50
-    files["/proc/self/cgroup"] = "12:cpu:/other\n4:memory:/old/style\n0::/a/b.scope\n"
-    files["/sys/fs/cgroup/a/b.scope/memory.max"] = "max\n"
-    files["/sys/fs/cgroup/other/memory.max"] = "7\n"
-    assert memory.available_bytes() == machine
-    files["/sys/fs/cgroup/a/memory.max"] = "3000000\n"
-    assert memory.available_bytes() == 3_000_000
-    files["/sys/fs/cgroup/memory/old/style/memory.limit_in_bytes"] = "2000000\n"
-    assert memory.available_bytes() == 2_000_000
+    write("proc/self/cgroup", "12:cpu:/other\n4:memory:/old/style\n0::/a/b.scope\n")
+    write("sys/fs/cgroup/a/b.scope/memory.max", "max\n")
+    write("sys/fs/cgroup/other/memory.max", "7\n")
+    assert found() == machine
+    write("sys/fs/cgroup/a/memory.max", "3000000\n")
+    assert found() == 3_000_000
+    write("sys/fs/cgroup/memory/old/style/memory.limit_in_bytes", "2000000\n")
+    assert found() == 2_000_000
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1_000_000 if kind == resource.RLIMIT_AS else -1, -1))
-    assert memory.available_bytes() == 1_000_000, "what `ulimit -v` says"
+    assert found() == 1_000_000, "what `ulimit -v` says"
 
 
 @pytest.mark.parametrize("how", ["arrays", "together"])

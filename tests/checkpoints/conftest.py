@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from unittest import mock
 
 import pytest
-
-from relive._disk import blocks
+from sizes import with_sizes
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _small_blocks() -> Iterator[None]:
-    with mock.patch.object(blocks, "_BYTES", 40):
+    with with_sizes(block=40):
         yield

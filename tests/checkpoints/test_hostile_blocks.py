@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from depth import some
 from needs import needs
+from sizes import with_sizes
 
 import relive
 from relive._disk import blocks
@@ -121,13 +122,13 @@ def assert_agree(path: Path, target: Path, sound: relive.ReplayBuffer) -> bool:
 )
 def test_load_verify_and_salvage_agree(kind, stack, every, each, tmp_path, monkeypatch):
     needs("zstandard")
-    monkeypatch.setattr(blocks, "_BYTES", 64 * 20)
     buffer = build(stack, every)
-    live(buffer, 0, STEPS // 2)
-    buffer.save(tmp_path / "source")  # its file is sound
-    live(buffer, STEPS // 2, STEPS)
-    monkeypatch.setattr(blocks.Packing, "portions", hostile(FRAMES.get(kind), INDEXES.get(kind), each))
-    buffer.save(tmp_path / "source")
+    with with_sizes(block=64 * 20):
+        live(buffer, 0, STEPS // 2)
+        buffer.save(tmp_path / "source")  # its file is sound
+        live(buffer, STEPS // 2, STEPS)
+        monkeypatch.setattr(blocks.Packing, "portions", hostile(FRAMES.get(kind), INDEXES.get(kind), each))
+        buffer.save(tmp_path / "source")
     monkeypatch.undo()
     bad = assert_agree(tmp_path / "source", tmp_path / "target", buffer)
     assert bad == (kind not in ("more behind it", "with a checksum"))

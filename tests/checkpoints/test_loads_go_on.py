@@ -31,15 +31,15 @@ class Streams:
     """Steps whose observations count on; what each call does is given by bits."""
 
     def __init__(self) -> None:
-        self._now = np.zeros((LANES, 2), np.int64)
+        self.now = np.zeros((LANES, 2), np.int64)
 
     def add(self, write: Callable[..., np.ndarray], lanes: int, kind: int) -> list[int]:
         chosen = np.flatnonzero([lanes >> lane & 1 for lane in range(LANES)])
         if kind & JUMP:
-            self._now[chosen] += 100
-        obs = self._now[chosen]
+            self.now[chosen] += 100
+        obs = self.now[chosen]
         after = np.stack([obs[:, 1], obs[:, 1] + 1], axis=1)
-        self._now[chosen] = after + 10 if kind & (TERMINATED | TRUNCATED) else after
+        self.now[chosen] = after + 10 if kind & (TERMINATED | TRUNCATED) else after
         following = {"next_obs": after} if kind & NEXT else {}
         ends = {
             name: np.full(len(chosen), bool(kind & bit))
@@ -81,7 +81,7 @@ def test_a_load_goes_on(
         found = []
         for storage in (relive.Ram(), relive.Shared(), relive.Mapped(f"{folder}/mapped")):
             goes_on = Streams()
-            goes_on._now = streams._now.copy()
+            goes_on.now = streams.now.copy()
             with relive.load(f"{folder}/save", item=other, capacity=capacity, storage=storage) as loaded:
                 if again:
                     loaded.save(f"{folder}/again")

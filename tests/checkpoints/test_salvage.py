@@ -6,7 +6,6 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,10 +15,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from needs import needs
 from programs import Call, attempt, programs
+from sizes import with_sizes
 from wild_envs import CUTS
 
 import relive
-from relive._disk import blocks, tensors
 from relive.checkpoints.salvage import salvage
 from relive.testing.agreement import assert_same_batch, is_refused
 from relive.testing.strategies import scripts
@@ -67,7 +66,7 @@ def assert_other_items_are_whole(longest: int, sound: Path, salvaged: Path) -> N
 def test_what_is_salvaged_is_what_it_was(program: tuple[Config, list[Call]], data: st.DataObject) -> None:
     config, calls = program
     buffer = run(config, calls)
-    with tempfile.TemporaryDirectory() as name, mock.patch.multiple(tensors, CHUNK=CHUNK, _STAGE=16 * CHUNK):
+    with tempfile.TemporaryDirectory() as name, with_sizes(checksum=CHUNK, read=16 * CHUNK):
         source, target = Path(name) / "source", Path(name) / "target"
         buffer.save(source)
         places = data.draw(st.lists(st.floats(0, 1, exclude_max=True), max_size=4))
@@ -129,7 +128,7 @@ def test_any_one_chunk_can_be_lost(name: str, stack: int | None, compress: str |
         values = {"obs": obs if stack else obs[0], "next_obs": after if stack else after[0], "reward": t + 1}
         buffer.add(**values, action=t + 1, terminated=t % 7 == 6, truncated=False)
     items = [key for key in range(40) if not is_refused(buffer, key)]
-    with mock.patch.multiple(tensors, CHUNK=32, _STAGE=512), mock.patch.object(blocks, "_BYTES", 8):
+    with with_sizes(checksum=32, read=512, block=8):
         buffer.save(tmp_path / "sound")
         (file,) = (tmp_path / "sound").glob("steps-*")
         raw = file.read_bytes()

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,6 +24,7 @@ from depth import some
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import Call, attempt, programs, vars_of
+from sizes import with_sizes
 from system_calls import watched
 from wild_envs import CUTS
 
@@ -32,7 +32,6 @@ import relive
 from relive._disk import tensor_writer, tensors
 from relive._disk.files import Folder
 from relive._ring import kernels as _kernels
-from relive.checkpoints import _copy_on_overwrite, _steps
 from relive.testing import GO, STAY, OracleBuffer, Script, assert_same_buffer
 from relive.testing._lives import BACK_ENDS
 from relive.testing.agreement import assert_items, assert_same_batch, is_refused
@@ -100,20 +99,20 @@ def test_a_loaded_buffer_goes_on_exactly(program: tuple[Config, list[Call]], dat
         assert vars_of(buffer.stats()) == vars_of(alone.stats())
 
 
+SMALL = {"checksum": 64, "written": 128, "rows": 1}
+
+
 @pytest.mark.parametrize("name", BACK_ENDS)
 @given(programs(spoiled=False), st.data())
 @settings(max_examples=settings().max_examples // 8)
 def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Call]], data: st.DataObject) -> None:
     """Add by a call before each write of a save; rings of a few rows are overwritten again and again."""
     config, calls = program
-    moment = data.draw(st.integers(0, len(calls) - 1))
+    moment, guarded = data.draw(st.integers(0, len(calls) - 1)), data.draw(st.sampled_from([1, 500]))
     envs, lanes = config.envs(), list(range(config.num_envs))
     rounds = [("extend", envs.rollout(lanes, config.rows + 2, UNEVENTFUL)) for _ in range(3)]
     calls = [*calls[:moment], *rounds, *calls[moment:]]
-    with tempfile.TemporaryDirectory() as path, watched(name) as system, contextlib.ExitStack() as small:
-        for module, constant, value in ((tensors, "CHUNK", 64), (tensor_writer, "_STAGE", 128), (_steps, "_PIECE", 1)):
-            small.enter_context(mock.patch.object(module, constant, value))
-        small.enter_context(mock.patch.object(_copy_on_overwrite, "_PIECE", data.draw(st.sampled_from([1, 500]))))
+    with tempfile.TemporaryDirectory() as path, watched(name) as system, with_sizes(**SMALL, guarded=guarded):
         buffer, alone = config.build(), config.build()
         for call in calls[:moment]:
             results_of(buffer, call)
@@ -169,7 +168,7 @@ def test_a_file_is_its_arrays_whatever_order_their_bytes_come_in(
         for out, part in zip(outs, parts, strict=True):
             out[:] = np.frombuffer(part, np.uint8)
 
-    with mock.patch.object(tensors, "CHUNK", 64), tempfile.TemporaryDirectory() as path:
+    with with_sizes(checksum=64), tempfile.TemporaryDirectory() as path:
         kinds = {name: tensors.Tensor(np.dtype(np.uint8), (len(data),)) for name, data in arrays.items()}
         for name in opened:
             kinds[name] = tensors.Tensor(np.dtype(np.uint8), (len(arrays[name]) + random.choice([0, 5, 10**6]),))
@@ -192,7 +191,7 @@ def test_a_thread_adds_while_another_writes(name: str) -> None:
     with (
         tempfile.TemporaryDirectory() as path,
         watched(name) as system,
-        mock.patch.object(tensor_writer, "_STAGE", 1 << 16),
+        with_sizes(written=1 << 16),
     ):
         buffer, ended = relive.ReplayBuffer(schema, 400, num_envs=2, seed=0), threading.Event()
 

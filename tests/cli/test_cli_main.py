@@ -38,7 +38,12 @@ def test_the_version() -> None:
 
 
 def test_what_to_put_into_a_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relive.cli.version.PACKAGES", ("numpy", "no-such-package"))
+    def version(name: str) -> str:
+        if name != "numpy":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return np.__version__
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
     assert main(["--version", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["relive"], found["packages"]) == (relive.__version__, {"numpy": np.__version__})

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from needs import needs
+from sizes import with_sizes
 
 from relive._disk import blocks, tensors
 from relive._disk.files import Folder
@@ -62,8 +62,7 @@ def test_damage_costs_the_blocks_that_it_is_in(data: st.DataObject) -> None:
     some = st.tuples(*[st.integers(0, rows)] * 2).map(sorted)
     with (
         tempfile.TemporaryDirectory() as path,
-        mock.patch.object(blocks, "_BYTES", data.draw(st.sampled_from([1, 3 * WIDTH, 7 * WIDTH, 999]))),
-        mock.patch.multiple(tensors, CHUNK=CHUNK, _STAGE=4 * CHUNK),
+        with_sizes(block=data.draw(st.sampled_from([1, 3 * WIDTH, 7 * WIDTH, 999])), checksum=CHUNK, read=4 * CHUNK),
     ):
         writer = packed(path, array)
         with opened(path, writer, array.shape) as found:

@@ -11,9 +11,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from sizes import with_sizes
 
 from relive._ring import kernels
-from relive.doctor import Item, Report, _interleave, _threads, examine, pipelines
+from relive.doctor import Item, Report, examine, pipelines
 from relive.doctor._interleave import Beside, Lines
 from relive.errors import ArgumentError
 
@@ -184,8 +185,7 @@ def test_a_buffer_of_relive_is_whole_because_of_its_lock(locked: bool, monkeypat
     class Recorded(pipelines.named("relive")):
         update = arrays = choose = None
 
-    monkeypatch.setattr(_threads, "_MOST_LINES", 12)
-    with kernels.use("numpy"):
+    with with_sizes(lines=12), kernels.use("numpy"):
         if not locked:
             monkeypatch.setattr(kernels.active(), "Lock", Open)
         report = examine(Recorded, n_steps=1, modes="same_step")
@@ -193,14 +193,14 @@ def test_a_buffer_of_relive_is_whole_because_of_its_lock(locked: bool, monkeypat
     assert torn(report).keys() == (set() if locked else {IN_DRAW})
 
 
-def test_a_thread_that_does_not_come_back_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@with_sizes(patience=0.05)
+def test_a_thread_that_does_not_come_back_is_named() -> None:
     over = threading.Event()
 
     def work(ready: Any) -> None:
         ready()
         over.wait(60)
 
-    monkeypatch.setattr(_interleave, "_PATIENCE", 0.05)
     with Beside(work) as other:
         assert not other.turn()
         assert not other.turn()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from saved_lives import build, live, numbers, rounds_of
+from sizes import with_sizes
 
 import relive
 from relive._disk import tensors
@@ -19,18 +20,17 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 
 @pytest.fixture
-def saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def saved(folder: Path) -> Iterator[Path]:
     """Make two saves, of 2 and of 3 rounds; the second has two files of steps. Checksums are of 256 bytes each."""
-    monkeypatch.setattr(tensors, "CHUNK", 256)
-    monkeypatch.setattr(tensors, "_STAGE", 1024)
-    buffer = build()
-    for serial in range(3):
-        if serial == 2:
-            buffer.save(folder, keep=2)
-        live(buffer, serial)
-    buffer.save(folder, keep=2)
-    assert len(os.listdir(folder)) == 7
-    return folder
+    with with_sizes(checksum=256, read=1024):
+        buffer = build()
+        for serial in range(3):
+            if serial == 2:
+                buffer.save(folder, keep=2)
+            live(buffer, serial)
+        buffer.save(folder, keep=2)
+        assert len(os.listdir(folder)) == 7
+        yield folder
 
 
 HEADER = 1200  # bytes at the beginning of a file, of which more bits are flipped

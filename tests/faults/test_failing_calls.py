@@ -285,33 +285,48 @@ def test_a_full_queue_and_a_full_disk_do_not_wait_for_each_other(folder):
         assert serials(buffer) == [0, 1, 2]
 
 
-class FailingDatabase:
-    """A connection whose k-th statement fails."""
+class FailingDatabase(sqlite3.Connection):
+    """A connection whose k-th statement fails; None: none does, and none is counted."""
 
-    def __init__(self, db: sqlite3.Connection, k: int) -> None:
-        self._db, self._k, self.statements = db, k, []
+    k: int | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self._db, name)
-        if name not in ("execute", "executemany"):
-            return real
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.statements: list[str] = []
 
-        def call(text: str, *args: Any) -> Any:
+    def _count(self, text: str) -> None:
+        if self.k is not None:
             self.statements.append(text)
-            if len(self.statements) == self._k:
+            if len(self.statements) == self.k:
                 raise sqlite3.OperationalError("disk I/O error")
-            return real(text, *args)
 
-        return call
+    def execute(self, text: str, *args: Any) -> Any:
+        self._count(text)
+        return super().execute(text, *args)
+
+    def executemany(self, text: str, *args: Any) -> Any:
+        self._count(text)
+        return super().executemany(text, *args)
 
 
-def test_statements_of_the_index_fail(folder, record_property):
+def test_statements_of_the_index_fail(folder, record_property, monkeypatch):
     """Fail statements of each kind, also the COMMIT, after which the transaction must not stay open."""
 
+    real, made = sqlite3.connect, list[FailingDatabase]()
+
+    def connect(*args: Any, **kwargs: Any) -> FailingDatabase:
+        db = real(*args, **kwargs, factory=FailingDatabase)
+        if "check_same_thread" in kwargs:  # what writes, and not what looks
+            made.append(db)
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+
     def lived(k: int) -> tuple[list[str], int]:
+        made.clear()
         with TrajectoryReplayBuffer(folder / str(k), max_trajectories=3, seed=0, enable_cache=False) as buffer:
-            db = buffer._writer.catalog._db = FailingDatabase(buffer._writer.catalog._db, k)
-            told = 0
+            (db,), told = made, 0
+            db.k = k
             for serial in range(5):
                 for _ in range(3):
                     try:

@@ -174,8 +174,10 @@ def test_a_wait_that_is_ended_changes_nothing(waits: str, ends: str) -> None:
 
 
 def test_a_stall_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(limit, "_STALL", 0.02)
-    buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=6, timeout=0.08))
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds))
+    monkeypatch.setattr(limit, "time", clock)
+    buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=6, timeout=8))
     with caplog.at_level(logging.WARNING, "relive"):
         fill(buffer)
         with pytest.raises(relive.RateLimitTimeout):
@@ -186,9 +188,9 @@ def test_a_stall_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
             buffer.sample(11)
     texts = [record.getMessage() for record in caplog.records if record.name == "relive"]
     assert texts == [
-        "MainThread has waited for 0 s; 6 steps are added and 0 items drawn, and 2 more items have to be drawn before "
+        "MainThread has waited for 5 s; 6 steps are added and 0 items drawn, and 2 more items have to be drawn before "
         "2 steps are added - at `ReplayBuffer.add`: draw in another thread or process",
-        "MainThread has waited for 0 s; 6 steps are added and 0 items drawn, and 1 more steps have to be added before "
+        "MainThread has waited for 5 s; 6 steps are added and 0 items drawn, and 1 more steps have to be added before "
         "11 items are drawn - at `ReplayBuffer.sample`: neither can go on: calls of 11 items and of 2 steps need an "
         "`error_buffer` of 7.5",
     ]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from depth import pairs
 from recorded import DATA
+from rlinf_files import rows_in_order
 
 from relive import trajectories
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer
@@ -68,27 +69,9 @@ class Case:
         return {**fields, "max_episode_length": steps}
 
 
-class Script:
-    """Draws that are known beforehand: the samples from `first` on."""
-
-    seed = 0
-
-    def __init__(self, first: int = 0) -> None:
-        self.first = first
-
-    def integers(self, below: int, n: int) -> np.ndarray:
-        return np.arange(self.first, self.first + n)
-
-    def state(self) -> str:
-        raise NotImplementedError
-
-
 def everything(buffer: TrajectoryReplayBuffer) -> dict[str, np.ndarray]:
     """Return all rows of a buffer in their order, by dotted name."""
-    before, buffer._draws = buffer._draws, Script()
-    batch = buffer.sample(buffer.get_stats()["total_samples"])
-    buffer._draws = before
-    return flat(batch)
+    return flat(rows_in_order(buffer, buffer.get_stats()["total_samples"]))
 
 
 def flat(tree: Any, above: str = "") -> dict[str, Any]:
@@ -161,8 +144,7 @@ def test_draws_go_on_after_a_checkpoint_of_relives(case: Case, tmp_path: Path) -
 def test_the_window(case: Case, folder: str) -> None:
     buffer = case.loaded(folder, sample_window_size=case.told["window"])
     first = int(case.arrays["window_first_global"])
-    buffer._draws = Script()
-    same(flat(buffer.sample(case.told["total_samples"] - first)), {k: v[first:] for k, v in case.rows.items()})
+    same(flat(rows_in_order(buffer, case.told["total_samples"] - first)), {k: v[first:] for k, v in case.rows.items()})
 
 
 @pytest.mark.parametrize(("folder", "own"), pairs([*FOLDERS, "relive"], [True, False]))

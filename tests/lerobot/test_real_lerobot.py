@@ -49,12 +49,16 @@ def test_batches(lead: tuple[int, ...], info: Any) -> None:
     assert found[0] == found[1]
 
 
+class StoodIn(OptimizeMemory):
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffer, self._gamma = StandIn(20, True), 1.0
+
+
 def test_the_stand_in_of_the_doctor_is_as_its_buffer() -> None:
     """Check the items that `optimize_memory=True` may draw; step 4 was truncated."""
     buffer = theirs.ReplayBuffer(20, "cpu", optimize_memory=True, use_drq=False)
-    stand_in = OptimizeMemory()
-    stand_in._buffer = StandIn(20, True)
-    stand_in._gamma = 1.0
+    stand_in = StoodIn()
     for number in range(12):
         truncated = number == 4
         obs, after = np.array([float(number)]), np.array([number + (50.0 if truncated else 1.0)])

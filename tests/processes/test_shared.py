@@ -8,8 +8,10 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -318,9 +320,30 @@ def test_what_others_write_while_a_buffer_is_saved_is_not_in_the_save(storage, t
             assert len(relive.load(tmp_path / "other")) == 61
 
 
+class Lapped(relive.Prioritized):
+    """Calls each of `laps` once, before or after its index has refreshed."""
+
+    laps: ClassVar[dict[str, list[Callable[[], Any]]]] = {"before": [], "after": []}
+
+    def index(self, ring: Any, memory: Any) -> Any:
+        index: Any = super().index(ring, memory)
+        refresh = index.refresh
+
+        def refreshed() -> int:
+            for lap in self.laps["before"][:]:
+                self.laps["before"].remove(lap), lap()
+            drawable = refresh()
+            for lap in self.laps["after"][:]:
+                self.laps["after"].remove(lap), lap()
+            return drawable
+
+        index.refresh = refreshed
+        return index
+
+
 @pytest.mark.parametrize("call", ["sample", "update_priorities", "priorities"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_lap_while_the_sampler_takes_changes_in(when: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lap_while_the_sampler_takes_changes_in(when: str, call: str) -> None:
     """Overwrite every row while this process refreshes its sampler: no slot is mistaken for its old row.
 
     Rows are steps and boundary rows in turns, and a lane has an odd number of them, so that each lap changes which
@@ -331,37 +354,22 @@ def test_a_lap_while_the_sampler_takes_changes_in(when: str, call: str, monkeypa
         return {**steps(3, first, count, 0), "terminated": np.ones((1, count), bool)}
 
     with (
-        make(3, 9, lanes=1, sampler=relive.Prioritized(), storage=relive.Shared()) as buffer,
+        make(3, 9, lanes=1, sampler=Lapped(), storage=relive.Shared()) as buffer,
         buffer.writer() as writer,
     ):
         ids = writer.extend(**episodes(0, 3))[0]
         assert len(buffer.priorities(ids)) == 3
-        core, index, lapped = buffer._core, buffer._core.index, []
-        refresh = index.refresh
-
-        def refreshed() -> int:
-            def lap() -> None:
-                if not lapped:
-                    lapped.append(writer.extend(**episodes(3, 6)))
-
-            if when == "before":
-                lap()
-            drawable = refresh()
-            lap()
-            return drawable
-
-        with monkeypatch.context() as patch:
-            patch.setattr(index, "refresh", refreshed)
-            patch.setattr(buffer, "_core", core.__replace__(refresh=core.access.refreshing(refreshed)))
-            if call == "sample":
-                assert_steps(buffer.sample(64))
-            elif call == "update_priorities":
-                # Of the writer's rows the sampler may not know yet. Integers take the general path, in Python.
-                every = np.concatenate([ids, ids[-1] + 2 + ids, ids[-1] + 8 + ids])
-                assert buffer.update_priorities(every, np.full(9, 100)) == 0
-            else:
-                with pytest.raises(relive.StaleId):
-                    buffer.priorities(ids)
+        laps, lapped = Lapped.laps[when], []
+        laps.append(lambda: lapped.append(writer.extend(**episodes(3, 6))))
+        if call == "sample":
+            assert_steps(buffer.sample(64))
+        elif call == "update_priorities":
+            # Of the writer's rows the sampler may not know yet. Integers take the general path, in Python.
+            every = np.concatenate([ids, ids[-1] + 2 + ids, ids[-1] + 8 + ids])
+            assert buffer.update_priorities(every, np.full(9, 100)) == 0
+        else:
+            with pytest.raises(relive.StaleId):
+                buffer.priorities(ids)
         assert lapped
         assert_steps(buffer.sample(64))
 

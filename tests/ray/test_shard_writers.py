@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from local import Local, local_shards
 from shard_steps import LANES, SCHEMA, STEP, Counting, check_items, filled, made
+from sizes import with_sizes
 
 import relive
 from relive._schema.step_parser import StepParser
@@ -475,21 +476,18 @@ def senders() -> list[threading.Thread]:
 
 @pytest.mark.parametrize("end", ["closed", "dropped", "process"])
 @pytest.mark.parametrize("shard", ["there", "dead", "stopped"])
-def test_a_writer_that_ends_sends_what_it_holds(
-    shard: str, end: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_ends_sends_what_it_holds(shard: str, end: str, caplog: pytest.LogCaptureFixture) -> None:
     """Check also for one line about all that it could not send, in a bounded time."""
     from relive.ray import _sending
 
-    if shard != "there" and not LONG:  # the whole time is waited for
-        monkeypatch.setattr(_sending, "CLOSING", 0.1)
+    waited = 10.0 if shard == "there" or LONG else 0.1  # the whole time is waited for
     shards, lines = made(shards=1)
     envs, writer = Counting(), shards.writer()
     if shard == "dead":
         lines.kill(0)
     if shard == "stopped":
         lines.hold(0)
-    with caplog.at_level(logging.WARNING, "relive"):
+    with with_sizes(closing=waited), caplog.at_level(logging.WARNING, "relive"):
         for _ in range(20):
             writer.add(**envs.step(np.arange(LANES)))
         if end == "closed":

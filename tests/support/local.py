@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 import relive
-from relive.ray._drawing import Drawer
 from relive.ray._planning import planned
 from relive.ray._shard import Shard
 from relive.ray._wire import ShardPlan, ShardUnavailable
@@ -58,6 +57,7 @@ class Local:
         until: When held shards are released by themselves.
         cut_off: Shards that cannot be reached; the number of further calls that they execute, unheard.
         seconds: The time, which passes while one waits.
+        begun: When real time began to count instead; None: it does not.
         room: Bytes of the store that replies travel through.
         calls: How many calls of each method there were.
     """
@@ -69,7 +69,7 @@ class Local:
         self.until: dict[int, float] = {}
         self.cut_off: dict[int, int] = {}
         self.queues: list[list[Promise]] = [[] for _ in self.objects]
-        self.room = math.inf
+        self.room, self.begun = math.inf, None
         self.seconds, self.calls, self.lock = 0.0, dict[str, int](), threading.RLock()
         for shard in self.objects:
             assert shard is not None
@@ -80,7 +80,7 @@ class Local:
         return len(self.objects)
 
     def clock(self) -> float:
-        return self.seconds
+        return self.seconds if self.begun is None else time.monotonic() - self.begun
 
     def store(self) -> float:
         return self.room
@@ -167,7 +167,6 @@ def local_shards(schema: relive.Schema, capacity: int, *, seed: int | None = 0, 
     lines = Local(plan)
     made = Shards.__new__(Shards)
     made._attach(plan, lines, rng, choices.pop("limiter", None))
-    made._drawer = Drawer(plan, lines, rng, lines.clock)
     made._drawer.health.hear_all(1.0)
     made._limit_from_now()
     if choices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+import relive
+from relive._base.nests import mapped
 from relive.trajectories import TrajectoryReplayBuffer
 
 WEIGHTS = "9bfbbb2e-079e-53b7-a0d3-d92e05f99186"
@@ -72,17 +75,18 @@ def sampled(path: Path, cache: int) -> Any:
     return loaded(path, cache_size=cache).sample(64)
 
 
-class Ordered:
-    seed = 0
-
-    def integers(self, below: int, n: int) -> np.ndarray:
-        return np.arange(n)
-
-    def state(self) -> str:
-        raise NotImplementedError
+def rows_in_order(buffer: TrajectoryReplayBuffer, total: int) -> relive.Batch:
+    """Return all `total` rows that can be drawn, by a draw that has each: a copy of the generator says where."""
+    n = 20 * total + 20
+    if isinstance(buffer.rng, torch.Generator):
+        drawn = torch.randint(0, total, (n,), generator=torch.Generator().set_state(buffer.rng.get_state())).numpy()
+    else:
+        drawn = copy.deepcopy(buffer.rng).integers(0, total, n)
+    found, first = np.unique(drawn, return_index=True)
+    assert len(found) == total
+    return relive.Batch(mapped(lambda array: array[first], buffer.sample(n)))
 
 
 def rows(path: Path, cache: int) -> Any:
     buffer = loaded(path, cache_size=cache)
-    buffer._draws = Ordered()
-    return buffer.sample(buffer.get_stats()["total_samples"])
+    return rows_in_order(buffer, buffer.get_stats()["total_samples"])

@@ -14,7 +14,20 @@ import numpy as np
 import pytest
 import torch
 from depth import LONG
-from rlinf_files import STEPS, WEIGHTS, WIDTH, Ordered, directory, entry, fields, file, loaded, rewrite, rows, sampled
+from rlinf_files import (
+    STEPS,
+    WEIGHTS,
+    WIDTH,
+    directory,
+    entry,
+    fields,
+    file,
+    loaded,
+    rewrite,
+    rows,
+    rows_in_order,
+    sampled,
+)
 
 from relive.errors import SchemaError, StorageError
 
@@ -159,8 +172,7 @@ def test_a_file_that_changes_later_is_checked_again(folder: Path) -> None:
     buffer = loaded(path, cache_size=0)
     buffer.sample(8)
     torch.save({**fields(1)}, path / file(0))
-    buffer._draws = Ordered()
-    np.testing.assert_array_equal(buffer.sample(8).rewards, fields(1)["rewards"].numpy().reshape(-1, 1))
+    np.testing.assert_array_equal(rows_in_order(buffer, 8).rewards, fields(1)["rewards"].numpy().reshape(-1, 1))
     data = (path / file(0)).read_bytes()
     at = data.index(fields(1)["rewards"].numpy().tobytes())
     (path / file(0)).write_bytes(data[:at] + b"\xff" + data[at + 1 :])

@@ -18,6 +18,7 @@ import pytest
 from back_ends import both
 from needs import needs
 from oracle_trajectories import Oracle, assert_rows
+from sizes import with_sizes
 
 from relive._disk.files import Folder
 from relive._ring import kernels as chosen
@@ -52,10 +53,10 @@ GIVEN = [rollout(k, 1 + k % 4, 1 + k % 3, shared=k % 5 > 0) for k in range(7)]
 
 
 @both
+@with_sizes(frames=5 * SIDE * SIDE)
 def test_draws_are_those_of_files_without(kernels: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw also from directories of both kinds, of checkpoints, merged, converted and salvaged ones."""
     monkeypatch.setattr(chosen, "_active", kernels)
-    monkeypatch.setattr(_frames, "AT_ONCE", 5 * SIDE * SIDE)
     for name, compress in (("plain", None), ("packed", "zstd")):
         with TrajectoryReplayBuffer(folder / name, compress=compress) as buffer:
             buffer.add_trajectories(GIVEN[:4])

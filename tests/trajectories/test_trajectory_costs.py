@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from depth import eventually, some
 from rollouts import leaves, simple
+from sizes import with_sizes
 from system_calls import watched
 
 from relive.errors import StorageError
@@ -220,10 +221,9 @@ def test_narrow_fields_are_not_given_to_another_file_of_the_same_name(folder):
 
 
 @pytest.mark.parametrize("most", [0, 4000, 10**6])
-def test_narrow_fields_are_bounded_in_bytes(most, folder, monkeypatch):
+def test_narrow_fields_are_bounded_in_bytes(most, folder):
     """Check those of all files together, also if many are drawn from for the first time at once."""
-    monkeypatch.setattr(_source, "_MOST_NARROW", most)
-    with TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
+    with with_sizes(narrow_bytes=most), TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
         buffer.add_trajectories([simple(k, length=10, cells=700) for k in range(30)])
         buffer.sync()
         for _ in range(40):

@@ -12,7 +12,6 @@ import importlib.util
 import shutil
 import tempfile
 import warnings
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -22,19 +21,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from oracle_trajectories import Oracle, assert_rows
 from rollouts import Fields, Size, as_tensors, fields, rollout, sizes
+from sizes import with_sizes
 
 from relive.errors import ArgumentError, NotEnoughData, ReliveError, SchemaError, StorageError
-from relive.trajectories import TrajectoryReplayBuffer, _layout, _source
+from relive.trajectories import TrajectoryReplayBuffer
 
 limits = st.none() | st.integers(1, 6)
 COMPRESSIONS = [None] if importlib.util.find_spec("zstandard") is None else [None, "zstd"]
 
 
-@contextlib.contextmanager
 def narrow_fields_kept():
     """Count every field as narrow, kept in memory from the second draw of its file on."""
-    with mock.patch.object(_layout, "_NARROW", 0.01), mock.patch.object(_source, "_OFTEN", 1):
-        yield
+    return with_sizes(narrow=0.01, often=1)
 
 
 class TrajectoryMachine(RuleBasedStateMachine):
@@ -50,7 +48,7 @@ class TrajectoryMachine(RuleBasedStateMachine):
     )
     def build(self, kinds, mode, most, most_bytes, kept, data):
         self.patched = contextlib.ExitStack()
-        self.patched.enter_context(mock.patch.object(_layout, "LEAST_COMPRESSED", 1))
+        self.patched.enter_context(with_sizes(compressed=1))
         if kept:
             self.patched.enter_context(narrow_fields_kept())
         self.folder = tempfile.mkdtemp(dir=MEMORY)
@@ -219,15 +217,20 @@ TestTrajectoryMachine.settings = settings(
 
 @pytest.mark.parametrize("compress", COMPRESSIONS)
 @pytest.mark.parametrize("mode", ["memory", "disk", "both", "narrow"])
-def test_a_machine_draws_many_batches(mode, compress, folder, monkeypatch):
+@with_sizes(compressed=1)
+def test_a_machine_draws_many_batches(mode, compress, folder):
     """Live without chance: every kind of field, window and size, in case the generator of lives is broken."""
     kinds = Fields(
         {"rewards": ("f4", (1,)), "actions": ("f2", (7,))}, {"main": ("u1", (3, 2))}, ("dones", "truncations"), True
     )
     if mode == "narrow":  # all but one field: what is read and what is in memory go into the same batch
-        monkeypatch.setattr(_layout, "_NARROW", 1.1)
-        monkeypatch.setattr(_source, "_OFTEN", 1)
-    monkeypatch.setattr(_layout, "LEAST_COMPRESSED", 1)
+        with with_sizes(narrow=1.1, often=1):
+            draw_many(kinds, mode, compress, folder)
+    else:
+        draw_many(kinds, mode, compress, folder)
+
+
+def draw_many(kinds, mode, compress, folder):
     for window in (0, 1, 3):
         path = None if mode == "memory" else folder / str(window)
         oracle = Oracle(np.random.default_rng(5), window)

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 from depth import LONG, some
 from rollouts import leaves, simple
+from sizes import with_sizes
 from system_calls import watched
 
 from relive._disk.files import Folder
 from relive.errors import ArgumentError, NotEnoughData, ReliveWarning, StorageError
-from relive.trajectories import TrajectoryReplayBuffer, _writer
+from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._source import SafetensorsSource
 
 
@@ -42,9 +43,9 @@ def start(job: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 @pytest.mark.parametrize("slow", ["trajectory_000000000000", "trajectory_000000000001"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_two_threads_write_and_names_come_in_the_order_of_adds(fails, slow, folder, monkeypatch):
+@with_sizes(apart=0)
+def test_two_threads_write_and_names_come_in_the_order_of_adds(fails, slow, folder):
     """Sync the slow one, or fail, when the next is staged: that one waits, and is dropped with a failed one."""
-    monkeypatch.setattr(_writer, "_APART", 0)
     following = slow[:-1] + str(int(slow[-1]) + 1)
     staged, synced, renamed = threading.Event(), iter([True]), []
     with watched() as system, TrajectoryReplayBuffer() as measure:

@@ -132,11 +132,10 @@ def test_a_failing_environment_ends_the_run_with_its_error(fake: FakeRay) -> Non
     trainer.close()
 
 
-def test_a_limiter_holds_the_pace(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limiter_holds_the_pace(fake: FakeRay) -> None:
     trainer = trainer_of(samples_per_insert=4, update_every=1_000)
     limiter, ahead = trainer.buffer.limiter, []
-    begun = time.monotonic()
-    monkeypatch.setattr(trainer.buffer._drawer.health, "_clock", lambda: time.monotonic() - begun)
+    trainer.buffer._transport.begun = time.monotonic()
 
     def watch(now: Any) -> None:
         ahead.append(trainer.run.crew.done - now.updates * trainer.config.batch_size / 4)
@@ -163,8 +162,7 @@ def test_a_limiter_does_not_wait_for_steps_that_were_lost(fake: FakeRay, monkeyp
 
     monkeypatch.setattr(relive.ray.Writer, "add", losing)
     trainer = trainer_of(samples_per_insert=4, use_per=False)
-    begun = time.monotonic()
-    monkeypatch.setattr(trainer.buffer._drawer.health, "_clock", lambda: time.monotonic() - begun)
+    trainer.buffer._transport.begun = begun = time.monotonic()
     result = trainer.train(lambda now: time.monotonic() < begun + 60)
     limiter = trainer.buffer.limiter
     assert 2 * len(lost) > 2 * limiter.error_buffer / 4

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -28,15 +30,16 @@ def _every_round_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "REPORT_SECONDS", 0.0)
 
 
-def on_local(trainer: Any) -> tuple[Any, Local]:
-    """Return the trainer, with actors of this process."""
-    trainer.run._backend = backend = Local()
-    return trainer, backend
+def on_local(make: Callable[[], Any]) -> tuple[Any, Local]:
+    """Make a trainer with actors of this process."""
+    backend = Local()
+    with mock.patch.object(run, "backend_of", return_value=backend):
+        return make(), backend
 
 
 def made(make_env: Any = Signs, **changes: Any) -> tuple[Any, Local]:
     settings = {**GIVEN, "update_every": 4, "total_steps": 700, "buffer_capacity": 2_000, **changes}
-    return on_local(DQNTrainer(small(**settings), make_env=make_env))
+    return on_local(lambda: DQNTrainer(small(**settings), make_env=make_env))
 
 
 def test_a_run_holds_its_pace() -> None:
@@ -68,12 +71,12 @@ def test_a_run_holds_its_pace() -> None:
 
 @pytest.mark.parametrize("kind", ["sac", "r2d2"])
 def test_the_other_trainers(kind: str) -> None:
-    trainer: Any
-    if kind == "sac":
-        trainer = SACTrainer(trainer_toys.small(**GIVEN, total_steps=200), make_env=trainer_toys.Toy)
-    else:
-        trainer = R2D2Trainer(r2d2_toys.small(**GIVEN), make_env=r2d2_toys.Walk)
-    trainer, _ = on_local(trainer)
+    def make() -> Any:
+        if kind == "sac":
+            return SACTrainer(trainer_toys.small(**GIVEN, total_steps=200), make_env=trainer_toys.Toy)
+        return R2D2Trainer(r2d2_toys.small(**GIVEN), make_env=r2d2_toys.Walk)
+
+    trainer, _ = on_local(make)
     result = trainer.train()
     assert result.steps == trainer.config.total_steps
     assert result.updates >= 12

@@ -33,7 +33,6 @@ LEASED = 4 * PAGE
 _SMALL = 1 << 20
 # Bytes of free blocks that an arena may keep, however few are used, and after how many calls it looks which are.
 _SPARE, _LATELY = 64 << 20, 64
-_CAN_MAP = sys.platform == "linux"
 
 
 def _pages(nbytes: int, huge: int | None = None) -> NDArray[np.uint8]:
@@ -44,7 +43,7 @@ def _pages(nbytes: int, huge: int | None = None) -> NDArray[np.uint8]:
         huge: Bytes at the beginning that are to be backed by huge pages; None: all, the last page being shared with
             no other array.
     """
-    if not _CAN_MAP:
+    if sys.platform != "linux":
         return np.zeros(nbytes, np.uint8)
     import mmap
 
@@ -118,24 +117,27 @@ def _read(path: str) -> str:
         return ""
 
 
-def _group_limits() -> list[int]:
+def _group_limits(root: str) -> list[int]:
     """List the memory limits of this process's control groups, outer ones included."""
-    root = "/sys/fs/cgroup"
-    folders = [root, f"{root}/memory"]
-    for line in _read("/proc/self/cgroup").splitlines():
+    groups = f"{root}/sys/fs/cgroup"
+    folders = [groups, f"{groups}/memory"]
+    for line in _read(f"{root}/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers in ("", "memory"):
             parts = path.strip("/").split("/")
             folders += [
-                "/".join([root, *filter(None, [controllers]), *parts[:depth]]) for depth in range(1, len(parts) + 1)
+                "/".join([groups, *filter(None, [controllers]), *parts[:depth]]) for depth in range(1, len(parts) + 1)
             ]
     texts = [_read(f"{folder}/{name}") for folder in folders for name in ("memory.max", "memory.limit_in_bytes")]
     return [int(text) for text in texts if text.strip().isdigit()]  # the word "max" means unlimited
 
 
-def available_bytes() -> int:
-    """Return the memory that this process may use at most: the lowest of machine, control group and own limits."""
-    limits = _group_limits()
+def available_bytes(root: str = "") -> int:
+    """Return the memory that this process may use at most: the lowest of machine, control group and own limits.
+
+    Control groups are read from files below `root`.
+    """
+    limits = _group_limits(root)
     with contextlib.suppress(ImportError):  # not on this system
         import resource
 

@@ -100,6 +100,10 @@ class Actors:
         nodes = [node["Resources"] for node in ray().nodes() if node["Alive"]]
         return min((float(node.get("object_store_memory", math.inf)) for node in nodes), default=math.inf)
 
+    def clock(self) -> float:
+        """Return seconds, as in `Transport`."""
+        return time.monotonic()
+
     def at_end(self, end: Callable[[], None]) -> None:
         """Call `end` at the end, as in `Transport`; for actors `atexit` is too late: their connections go before."""
         atexit.unregister(end)  # what is registered last is called first: before Ray's own end

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -61,13 +60,12 @@ class Drawer:
         plan: What the shards are built from.
         transport: How to reach them.
         rng: The generator.
-        clock: Seconds.
 
     Attributes:
         lock: Held during a call.
         pace: The limiter, or None.
         prefetching: How many prefetches are open.
-        clock: As above.
+        clock: The transport's.
         health: What is known of the shards.
         rng: As above; may be replaced.
         drawn: Items handed out.
@@ -77,15 +75,9 @@ class Drawer:
         stale: Updates dropped here, as their shard did not answer.
     """
 
-    def __init__(
-        self,
-        plan: ShardPlan,
-        transport: Transport,
-        rng: np.random.Generator,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._plan, self._transport, self.clock = plan, transport, clock
-        self.rng, self.health = rng, Health(transport, clock)
+    def __init__(self, plan: ShardPlan, transport: Transport, rng: np.random.Generator) -> None:
+        self._plan, self._transport, self.clock = plan, transport, transport.clock
+        self.rng, self.health = rng, Health(transport, self.clock)
         self.lock, self.prefetching = threading.RLock(), 0
         self.pace: Pace | None = None
         self._joiner, self._sampler = Joiner(plan), completed(plan.sampler, Sampler)

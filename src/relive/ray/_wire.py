@@ -50,6 +50,10 @@ class Transport(Protocol):
         """Return the bytes of the smallest store that large replies travel through; infinity if there is none."""
         ...
 
+    def clock(self) -> float:
+        """Return seconds since some moment."""
+        ...
+
     def at_end(self, end: Callable[[], None]) -> None:
         """Call `end` when this process ends by itself, as long as calls can be made."""
         ...

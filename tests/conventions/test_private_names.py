@@ -1,0 +1,85 @@
+"""Tests change no private attribute of what they test. Sizes of portions are changed in `tests/support/sizes.py`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HALTS = "it stops another thread or process in the middle of a call"
+PLANTS = "it plants a fault, or counts calls, where no argument reaches"
+ALLOWED = {
+    "lab/tests/commands/test_train_dqn.py: _train": "the run that the command would start takes minutes",
+    "lab/tests/crew/test_cluster_crew.py: _work": "a thread ends as if its process were killed",
+    "lab/tests/trainers/test_cliffwalk.py: _learn": PLANTS,
+    "tests/faults/recording.py: _transaction": "SQLite's own files are written past the recorded calls",
+    "tests/faults/test_damaged_saves.py: _differing": PLANTS,
+    "tests/faults/test_failing_saves.py: _synced": PLANTS,
+    "tests/faults/test_forks.py: _written": HALTS,
+    "tests/trajectories/test_beside_removals.py: _read": HALTS,
+    "tests/trajectories/test_beside_removals.py: _signature": HALTS,
+    "tests/trajectories/test_trajectory_compressed.py: _active": "one test runs on both kernels",
+    "tests/trajectories/test_trajectory_costs.py: _search": PLANTS,
+    "tests/trajectories/test_trajectory_tools.py: _FORMATS": "a format that is registered stays for good",
+}
+
+
+def private(name: object) -> bool:
+    own = str(name).rpartition(".")[2]
+    return isinstance(name, str) and own.startswith("_") and not own.startswith("__")
+
+
+def changed(text: str) -> Iterator[str]:
+    """Yield the private names that a file's tests assign to or patch, but for attributes of its own classes."""
+    nodes = [*ast.walk(ast.parse(text))]
+    stored = [node for node in nodes if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)]
+    own = {node.attr for node in stored if ast.unparse(node.value) == "self"}
+    yield from (node.attr for node in stored if private(node.attr) and node.attr not in own)
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called.rpartition(".")[2] in ("setattr", "delattr", "patch") or "patch." in called:
+                given = [each.value for each in node.args[:2] if isinstance(each, ast.Constant)]
+                names = [*given, *(each.arg for each in node.keywords)]
+                yield from (str(name).rpartition(".")[2] for name in names if private(name))
+
+
+def found() -> set[str]:
+    files = [path for folder in ("tests", "lab/tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+    names = [
+        (str(path.relative_to(ROOT)), name) for path in files for name in changed(path.read_text(encoding="utf-8"))
+    ]
+    return {f"{path}: {name}" for path, name in names}
+
+
+def test_tests_change_no_private_attribute() -> None:
+    assert sorted(found()) == sorted(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "buffer._steps = 2",
+        "buffer._steps += 2",
+        "buffer._one, x = 1, 2",
+        "del buffer._steps",
+        'monkeypatch.setattr(buffer, "_steps", 2)',
+        'monkeypatch.setattr("relive.buffer._STEPS", 2)',
+        'mock.patch("relive.buffer._STEPS", 2)',
+        'mock.patch.object(buffer, "_steps")',
+        "mock.patch.multiple(buffer, _steps=2)",
+        'setattr(buffer, "_steps", 2)',
+    ],
+)
+def test_meta_each_way_is_seen(line: str) -> None:
+    assert len([*changed(line)]) == 1
+
+
+def test_meta_what_a_test_has_itself_is_its_own() -> None:
+    own = "class Own:\n    def __init__(self):\n        self._steps = 1\n\n    @classmethod\n    def of(cls):\n"
+    assert not [
+        *changed(own + "        made = cls()\n        made._steps = 2\n        monkeypatch.setattr(os, 'fsync', 1)")
+    ]
