@@ -43,7 +43,7 @@ def start(job: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 @pytest.mark.parametrize("slow", ["trajectory_000000000000", "trajectory_000000000001"])
 @pytest.mark.parametrize("fails", [False, True])
-@with_sizes(apart=0)
+@with_sizes(apart=1)
 def test_two_threads_write_and_names_come_in_the_order_of_adds(fails, slow, folder):
     """Sync the slow one, or fail, when the next is staged: that one waits, and is dropped with a failed one."""
     following = slow[:-1] + str(int(slow[-1]) + 1)
