@@ -22,6 +22,7 @@ from ._ring import LanesRing
 from ._samplers import Draws, WeightedDraws
 from ._step import CUT, LOST, OVER, PAUSE, STEP, STOP, TERMINATED, TRUNCATED, LanesStep
 
+
 class _Steps(Transitions):
     """Single steps, whatever the schema; fields with `every=` are right where they are kept."""
 
@@ -94,7 +95,9 @@ def made_of(choices: Choices, ring: LanesRing, draws: Draws) -> ReplayBuffer:
 def _raise(made: ReplayBuffer, who: Int64) -> None:
     """Raise the numbers of some lanes' next steps by one."""
     zeros = {c.keys: np.zeros((len(who), *c.field.full_shape), c.field.dtype) for c in made.schema.columns}
-    made.add(env_ids=who, **nested(zeros.items()), terminated=np.zeros(len(who), bool), truncated=np.zeros(len(who), bool))
+    made.add(
+        env_ids=who, **nested(zeros.items()), terminated=np.zeros(len(who), bool), truncated=np.zeros(len(who), bool)
+    )
     made.cut(who)
 
 
@@ -159,7 +162,7 @@ def boundaries_for(buffer: ReplayBuffer) -> float:
     with buffer.hold():
         ends = int((buffer.follow(buffer.ids(item=_STEPS), 1).steps == 0).sum())
     lanes = buffer.num_envs
-    return min(max(buffer.boundaries, -(-ends // lanes) * lanes / buffer.capacity), 1.0)
+    return float(min(max(buffer.boundaries, -(-ends // lanes) * lanes / buffer.capacity), 1.0))
 
 
 def fill(made: Takes, ring: LanesRing, buffer: ReplayBuffer) -> None:
