@@ -197,13 +197,3 @@ def assert_held(mine: relive.Batch, priorities: torch.Tensor, host: relive.Repla
         if mine.discount[row] > 0:
             assert np.array_equal(mine.next_obs.x[row], batch.next_obs.x[k])
         np.testing.assert_allclose(host.priorities(batch.ids[k : k + 1]), priorities[row : row + 1], rtol=1e-5)
-
-
-def test_states_of_some_calls_stay_on_their_kind(tmp_path: Path) -> None:
-    schema = relive.Schema(obs=relive.Field(), action=relive.Field(), carry=relive.Field((2,), every=2))
-    item = relive.Sequences(2, starts=2)
-    buffer = relive.DeviceBuffer(schema, 40, num_envs=2, item=item, device="cpu")
-    with pytest.raises(relive.ReliveError, match="carry"):
-        buffer.host()
-    with pytest.raises(relive.ReliveError, match="carry"):
-        relive.DeviceBuffer.of(relive.ReplayBuffer(schema, 40, num_envs=2, item=item), device="cpu")

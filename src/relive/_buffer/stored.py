@@ -135,6 +135,13 @@ def lane_steps(core: Core) -> Int64:
         return core.ring.counters[:, STEPS].copy()
 
 
+def numbers(core: Core, ids: Int64) -> Int64:
+    """Return the numbers of stored steps in their lanes, modulo the `starts` of the buffer's item."""
+    with core.lock.reentrant:
+        places = _Places(core.ring, core.schema)
+        return np.asarray(places.numbers()[ids % core.ring.lanes, ids // core.ring.lanes % core.ring.rows])
+
+
 def clear(core: Core) -> None:
     """Implement `ReplayBuffer.clear`."""
     with core.lock.alone():
@@ -184,13 +191,13 @@ class _Places:
         if every is None:
             kept, at = self._steps, self._at
         else:
-            kept = self._steps & (self._numbers() % every == 0)
+            kept = self._steps & (self.numbers() % every == 0)
             at = ring.state_rows(self.ids, every)
         found: Array = ring.columns[fields[path]][np.where(kept, at, 0)]
         found[~kept] = 0
         return found
 
-    def _numbers(self) -> Int64:
+    def numbers(self) -> Int64:
         """Number the stored steps of each lane, modulo `starts`; steps that a cut dropped count."""
         starts, steps = self._ring.window.starts, self._ring.counters[:, [STEPS]]
         by_age = (self._head + np.arange(self._ring.rows)) % self._ring.rows  # the place of the oldest row first

@@ -30,7 +30,7 @@ from ..schema import Column, Schema
 from . import _manifest
 from ._filling import carried_by, check_limiter, check_sampler
 from ._lanes import Lanes
-from ._manifest import File
+from ._manifest import File, Manifest
 from ._names import LIMITER, name_of
 from ._reading import OpenSave, unread
 from ._steps import since
@@ -130,24 +130,54 @@ def inspect(path: str | os.PathLike[str], number: int | None = None) -> Inspecti
     >>> found.stored.tolist(), found.rewards.tolist(), found.lengths.tolist()
     ([1], [1.0], [1])
     """
+    return looked(path, number, _opened)
+
+
+def looked(
+    path: str | os.PathLike[str], number: int | None, contents: Callable[[Folder, Manifest], dict[str, Any]]
+) -> Inspection:
+    """Inspect a save whose `contents` a function reads: all that the manifests do not say."""
     with closing(Folder(path)) as folder:
-        return replaced(partial(_complete, folder), lambda numbers: _inspection(folder, numbers, number))
+        return replaced(partial(_complete, folder), lambda numbers: _inspection(folder, numbers, number, contents))
 
 
-def _inspection(folder: Folder, numbers: Sequence[int], number: int | None) -> Inspection:
+def _inspection(
+    folder: Folder,
+    numbers: Sequence[int],
+    number: int | None,
+    contents: Callable[[Folder, Manifest], dict[str, Any]],
+) -> Inspection:
     manifests = {n: _manifest.read(folder, n) for n in numbers}
     chosen = numbers[0] if number is None else number
     if chosen not in manifests:
         raise StorageError(message(f"one of the saves {sorted(numbers)}", f"`{chosen}`", "inspect(number)"))
-    with OpenSave(folder, chosen) as save:
-        return Inspection(
-            path=folder.path,
-            number=chosen,
-            saves=tuple((n, manifests[n].nbytes) for n in numbers),
-            files=tuple((name, file.nbytes) for name, file in save.manifest.files),
-            unused=tuple(sorted(_unused(folder) & _unused(folder))),  # not those that go or come meanwhile
-            **_contents(save),
-        )
+    return Inspection(
+        path=folder.path,
+        number=chosen,
+        saves=tuple((n, manifests[n].nbytes) for n in numbers),
+        files=tuple((name, file.nbytes) for name, file in manifests[chosen].files),
+        unused=tuple(sorted(_unused(folder) & _unused(folder))),  # not those that go or come meanwhile
+        **contents(folder, manifests[chosen]),
+    )
+
+
+def _opened(folder: Folder, manifest: Manifest) -> dict[str, Any]:
+    with OpenSave(folder, manifest.number) as save:
+        return _contents(save)
+
+
+def on_device(path: str | os.PathLike[str], number: int | None = None) -> bool:
+    """Return whether a `DeviceBuffer` saved there; False where that cannot be read."""
+    with closing(Folder(path)) as folder:
+        for each in _manifest.numbers(folder) if number is None else [number]:
+            with contextlib.suppress(StorageError):  # damaged, or replaced meanwhile
+                return "device" in _manifest.read(folder, each).choices
+    return False
+
+
+def damage_of(folder: Folder, number: int) -> list[str]:
+    """List the damaged places of a save; all of it is read."""
+    return [text for name, file in _manifest.read(folder, number).files for text in _damage(folder, name, file)]
 
 
 def _unused(folder: Folder) -> set[str]:
@@ -313,7 +343,7 @@ def _contents(save: OpenSave) -> dict[str, Any]:
         "ages": lanes.head[lane[items]] - 1 - rows[items],
         "priorities": priorities,
         "shares": shares,
-        "images": tuple((name_of(column.keys), _examples(save, column, lane[steps], rows[steps])) for column in images),
+        "images": tuple((name_of(c.keys), examples(c, lane[steps], rows[steps], save.value)) for c in images),
     }
 
 
@@ -365,8 +395,10 @@ def _compressed(save: OpenSave) -> dict[str, int]:
         return {name: sum(reader.tensors[name].nbytes for _, reader in save.parts) for name in names}
 
 
-def _examples(save: OpenSave, column: Column, lanes: Int64, rows: Int64) -> list[tuple[int, int, Array]]:
+def examples(
+    column: Column, lanes: Int64, rows: Int64, value: Callable[[Column, int, int], Array]
+) -> list[tuple[int, int, Array]]:
     """Read the values of up to 12 of the steps in these rows of these lanes; of stacks the newest frame."""
     at = np.unique(np.linspace(0, len(rows) - 1, _EXAMPLES).astype(int)) if len(rows) else slice(0)
     chosen = zip(lanes[at].tolist(), rows[at].tolist(), strict=True)
-    return [(lane, row, save.value(column, lane, row)) for lane, row in chosen]
+    return [(lane, row, value(column, lane, row)) for lane, row in chosen]

@@ -90,7 +90,12 @@ def salvage(
                 save_core(core, target, keep=1, wait=True, verify=False)
                 stored, lost = (tuple(each.tolist()) for each in (save.stored, save.lost))
                 return Salvage(number, stored, lost, (*skipped, *save.problems))
-        raise StorageError(event("No save can be used", folder.path, skipped[0] if skipped else "none is complete"))
+        raise none_used(folder, skipped)
+
+
+def none_used(folder: Folder, skipped: list[str]) -> StorageError:
+    """Return the error about a directory of which no save can be used, for the reasons `skipped`."""
+    return StorageError(event("No save can be used", folder.path, skipped[0] if skipped else "none is complete"))
 
 
 def _saved_item(save: OpenSave) -> Item:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import numpy as np
@@ -45,7 +46,7 @@ def inspect(
     screen = console()
     kind, healthy, page = _kind(directory), True, ""
     if kind == SAVES:
-        saved = inspection.inspect(directory, number)
+        saved = (_of_device() if inspection.on_device(directory, number) else inspection).inspect(directory, number)
         screen.print(_summary_of_save(saved))
         table = Table("field", "dtype", "shape", "bytes")
         for name, dtype, shape, nbytes in saved.fields:
@@ -121,8 +122,8 @@ def salvage(
     """Write what is sound in a damaged directory to a new one; the damaged one is not changed.
 
     Of a saved buffer, and of each shard, every step that can be read, with its id and its priority: streams are cut
-    where steps are lost, and what can be drawn is what it was. Of trajectories all that are sound, as a whole. Says
-    what is lost.
+    where steps are lost, and what can be drawn is what it was. Of a `DeviceBuffer` the newest save that is whole, as an
+    ordinary buffer's, with new ids. Of trajectories all that are sound, as a whole. Says what is lost.
 
     Example: relive salvage runs/replay runs/salvaged
 
@@ -133,7 +134,7 @@ def salvage(
     screen = console()
     kind = _kind(source)
     if kind == SAVES:
-        found = salvaging.salvage(source, target)
+        found = (_of_device() if inspection.on_device(source) else salvaging).salvage(source, target)
         for problem in found.problems:
             say(screen, problem)
         _say_salvaged(screen, found, "", target)
@@ -154,6 +155,13 @@ def salvage(
         say(screen, reason)
     say(screen, f"{done - len(bad)} of {done} trajectories written to {target}.")
     return 0
+
+
+def _of_device() -> ModuleType:
+    """Import what reads saves of device buffers, which loads PyTorch."""
+    from relive.device import _inspecting
+
+    return _inspecting
 
 
 def _say_salvaged(screen: Console, found: salvaging.Salvage, of: str, target: Path) -> None:

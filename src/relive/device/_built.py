@@ -49,16 +49,17 @@ def refuse(choices: Choices) -> None:
 
 def draws_of(ring: LanesRing, sampler: Sampler, generator: torch.Generator | None) -> Draws:
     """Return the draws of a sampler."""
-    made = WeightedDraws(ring, sampler, generator) if isinstance(sampler, Prioritized) else EvenDraws(ring, generator)
+    weighted = sampler.prioritizes
+    made = WeightedDraws(ring, cast(Prioritized, sampler), generator) if weighted else EvenDraws(ring, generator)
     made.restored()
     return made
 
 
 def reader_of(ring: LanesRing, item: Item, schema: Schema) -> SequenceReader | TransitionReader:
     """Return the reader of an item."""
-    if isinstance(item, Sequences):
-        return SequenceReader(ring, item, "first" not in schema.tree)
-    return TransitionReader(ring, cast(Transitions, item))
+    if item.time_major is None:
+        return TransitionReader(ring, cast(Transitions, item))
+    return SequenceReader(ring, cast(Sequences, item), "first" not in schema.tree)
 
 
 def generator_on(device: torch.device, seed: Any) -> torch.Generator | None:

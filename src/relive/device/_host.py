@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -12,45 +12,104 @@ from torch import Tensor
 from .._base.nests import mapped, nested, paths
 from .._base.types import Array, Bool, Int64
 from .._buffer.choices import Choices
+from .._buffer.stored import numbers
 from ..buffer import ReplayBuffer
-from ..errors import ReliveError, ReliveWarning, message
+from ..errors import ReliveWarning
 from ..items import Transitions
 from ..schema import Schema
 from ._fields import Fields, taken
 from ._ring import LanesRing
 from ._samplers import Draws, WeightedDraws
-from ._step import CUT, LOST, OVER, PAUSE, STEP, TERMINATED, TRUNCATED, LanesStep
+from ._step import CUT, LOST, OVER, PAUSE, STEP, STOP, TERMINATED, TRUNCATED, LanesStep
 
-_STEPS = Transitions()
+
+class _Steps(Transitions):
+    """Single steps, whatever the schema; fields with `every=` are right where they are kept."""
+
+    def check(self, schema: Schema, steps: int) -> None:
+        """Accept every schema."""
+
+
+_STEPS = _Steps()
+
+
+class _Plan(NamedTuple):
+    """The steps of a device buffer that an ordinary one is given.
+
+    A field with `every=k` is kept at calls there and at steps here that are multiples of k, and items start alike. So
+    where a lane was left out, the number of its next step has to be raised: by steps without a successor, which a cut
+    drops.
+
+    Attributes:
+        calls: int64 `[T]`.
+        there: Which lanes have a step at each call, bool `[T, L]`.
+        raised: By how much the number of that step is raised, int64 `[T, L]`.
+        steps: Steps that each lane has to keep.
+        boundaries: The share of these that the observations without a step of their own need.
+    """
+
+    calls: Int64
+    there: Bool
+    raised: Int64
+    steps: int
+    boundaries: float
+
+    @staticmethod
+    def of(choices: Choices, ring: LanesRing) -> _Plan:
+        """Plan all steps that are kept, and those before them that their items show."""
+        kept, lookback = ring.calls(), choices.window.lookback
+        first = max(kept.start - lookback, kept.stop - ring.rows + 1, 0)
+        calls = np.arange(first, kept.stop)
+        flags = ring.flags[_places(ring, range(first, kept.stop))].view(-1, ring.lanes).cpu().numpy()
+        there, older = (flags & STEP) > 0, kept.start - first
+        on = there[:older] & ((flags[:older] & STOP) == 0)  # the stream goes on in the next call
+        there[:older] = np.logical_and.accumulate(on[::-1])[::-1]
+        last = np.maximum.accumulate(np.where(there, calls[:, None], -1))  # the newest step's call
+        before = np.concatenate([np.full((1, ring.lanes), -1), last[:-1]])
+        raised = np.where(there, (calls[:, None] - before - 1) % ring.starts, 0)
+        apart = (there & ((flags & STOP) > 0)).sum(0) + raised.sum(0) + 2 * ring.history
+        steps = max(choices.steps, int(there.sum(0).max()))
+        return _Plan(calls, there, raised, steps, min(max(choices.boundaries, int(apart.max()) / steps), 1.0))
 
 
 def made_of(choices: Choices, ring: LanesRing, draws: Draws) -> ReplayBuffer:
     """Return an ordinary buffer with the steps and priorities of a device buffer."""
-    refuse_states(choices.schema, "DeviceBuffer.host")
+    plan = _Plan.of(choices, ring)
     made = ReplayBuffer(
         choices.schema,
-        choices.steps * choices.num_envs,
+        plan.steps * choices.num_envs,
         num_envs=choices.num_envs,
         item=choices.item,
         sampler=choices.sampler,
-        boundaries=choices.boundaries,
+        boundaries=plan.boundaries,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ReliveWarning)  # what these steps make an ordinary buffer say
-        for call in ring.calls():
-            _add_call(ring, draws, made, call)
+        for call, there, raised in zip(plan.calls.tolist(), plan.there, plan.raised, strict=True):
+            for number in range(raised.max()):
+                _raise(made, np.flatnonzero(raised > number))
+            _add_call(ring, draws, made, call, torch.from_numpy(there).to(ring.lane.device))
     return made
 
 
-def _add_call(ring: LanesRing, draws: Draws, made: ReplayBuffer, call: int) -> None:
+def _raise(made: ReplayBuffer, who: Int64) -> None:
+    """Raise the numbers of some lanes' next steps by one."""
+    zeros = {c.keys: np.zeros((len(who), *c.field.full_shape), c.field.dtype) for c in made.schema.columns}
+    made.add(
+        env_ids=who, **nested(zeros.items()), terminated=np.zeros(len(who), bool), truncated=np.zeros(len(who), bool)
+    )
+    made.cut(who)
+
+
+def _add_call(ring: LanesRing, draws: Draws, made: ReplayBuffer, call: int, there: Tensor) -> None:
     at = _places(ring, range(call, call + 1))
     flags = ring.flags[at]
     after, lost = ring.successor(at, (flags & OVER) == 0), (flags & LOST) > 0
     for unknown in (False, True):
-        who = torch.nonzero(((flags & STEP) > 0) & (lost == unknown))[:, 0]
+        who = torch.nonzero(there & (lost == unknown))[:, 0]
         if len(who):
             _add(ring, draws, made, who, at[who], None if unknown else after[who])
-    ended = torch.nonzero((flags & (CUT | PAUSE)) > 0)[:, 0]
+    ended = torch.nonzero(there & ((flags & (CUT | PAUSE)) > 0))[:, 0]
     if len(ended):
         made.cut(ended.cpu().numpy())
 
@@ -98,13 +157,20 @@ class Takes(Protocol):
         ...
 
 
+def boundaries_for(buffer: ReplayBuffer) -> float:
+    """Return the share of final observations that a device buffer needs for all that an ordinary one stores."""
+    with buffer.hold():
+        ends = int((buffer.follow(buffer.ids(item=_STEPS), 1).steps == 0).sum())
+    lanes = buffer.num_envs
+    return float(min(max(buffer.boundaries, -(-ends // lanes) * lanes / buffer.capacity), 1.0))
+
+
 def fill(made: Takes, ring: LanesRing, buffer: ReplayBuffer) -> None:
     """Add the steps of an ordinary buffer to an empty device buffer, with their priorities; streams end there."""
-    refuse_states(buffer.schema, "DeviceBuffer.of(buffer)")
     with buffer.hold():
         ids = buffer.ids(item=_STEPS)
         if len(ids):
-            calls = _aligned(ids, made.num_envs)[-ring.steps :]
+            calls = _aligned(ids, numbers(buffer._core, ids), made.num_envs, ring.starts)
             ring.holes |= bool((calls < 0).any())
             known = dict(zip(drawn := buffer.ids(), buffer.priorities(drawn), strict=True))
             ended = set(ids[buffer.follow(ids, 1).steps == 0].tolist())
@@ -112,11 +178,30 @@ def fill(made: Takes, ring: LanesRing, buffer: ReplayBuffer) -> None:
                 _take(made, buffer, call, known, np.array([i in ended for i in call.tolist()]))
 
 
-def _aligned(ids: Int64, lanes: int) -> Int64:
-    """Return the ids of each call, `[T, lanes]`, -1 where a lane has none: the newest of all share the last call."""
-    of_lanes = [ids[ids % lanes == lane] for lane in range(lanes)]
-    longest = max(map(len, of_lanes))
-    return np.stack([np.concatenate([np.full(longest - len(lane), -1), lane]) for lane in of_lanes], axis=1)
+def _aligned(ids: Int64, numbers: Int64, lanes: int, starts: int) -> Int64:
+    """Return the ids of each call, `[T, lanes]`, -1 where a lane has none.
+
+    Items start at steps there and at calls here that are multiples of `starts`. With 1, the newest steps of all lanes
+    share the last call.
+
+    Args:
+        ids: All steps.
+        numbers: Their numbers in their lane, modulo `starts`.
+        lanes: L.
+        starts: See above.
+    """
+    places = np.empty(len(ids), np.int64)
+    for lane in range(lanes):
+        own = np.flatnonzero(ids % lanes == lane)
+        own = own[np.argsort(ids[own])]
+        if len(own):
+            ahead = 1 + (np.diff(numbers[own]) - 1) % starts  # to the next one
+            last = -((-numbers[own[-1]]) % starts)
+            places[own] = last - np.append(np.cumsum(ahead[::-1])[::-1], 0)
+    places -= places.min() // starts * starts
+    found = np.full((places.max() + 1, lanes), -1)
+    found[places, ids % lanes] = ids
+    return found
 
 
 def _take(made: Takes, buffer: ReplayBuffer, ids: Int64, known: dict[int, float], ended: Bool) -> None:
@@ -146,15 +231,3 @@ def _take(made: Takes, buffer: ReplayBuffer, ids: Int64, known: dict[int, float]
     given = torch.tensor([known.get(i, largest) for i in ids.tolist()], device=device)
     made._take(step, given if buffer.sampler.prioritizes else None)
     made.cut(torch.from_numpy(ended & there).to(device))
-
-
-def refuse_states(schema: Schema, at: str) -> None:
-    """Refuse fields that are kept at every so many steps: the two kinds of buffers count them differently.
-
-    Raises:
-        ReliveError: The schema has one.
-    """
-    for column in schema.columns:
-        if (column.field.every or 1) > 1:
-            remedy = "save it, and `relive.load(path, device=...)`"
-            raise ReliveError(message("fields that every step keeps", f"`{column.path}`", at, remedy))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -180,10 +180,11 @@ class WeightedDraws:
             fine = (beta >= 0) & (beta < math.inf)
             self._ring.counts[BETA].add_(~fine)
             return torch.where(fine, beta.float(), self._zero)
-        own = self._own.beta
         if beta is not None:
             return beta
-        return own if not isinstance(own, Anneal) else annealed(own, self._ring.counts[DRAWS])
+        own = self._own.beta
+        first = self._own.beta_at(0)
+        return first if first == own else annealed(cast(Anneal, own), self._ring.counts[DRAWS])
 
     def _starting(self) -> Tensor:
         """Return the number of rows that can start items, priorities aside."""

@@ -26,7 +26,7 @@ from ..checkpoints._save_task import Basis, SaveContents, SavePlace, SaveTask, p
 from ..checkpoints._saving import Saver
 from ..checkpoints._steps import RANGES, batches
 from ._fields import TensorField
-from ._ring import LanesRing
+from ._ring import APPLIED, DRAWN, UPDATED, LanesRing
 from ._samplers import Draws
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ class DeviceTask(SaveTask):
             copies.begin(oldest + self._free)
             own = copies.generator
             self._generator = None if own is None else own.get_state()
+            self._tally = ring.counts.tolist()
         stopped = time.perf_counter() - begun
         try:
             self._copy_rows()
@@ -174,7 +175,9 @@ class DeviceTask(SaveTask):
         tensors = {name: disk.Tensor.of(array.dtype, array.shape) for name, array in arrays.items()}
         portions = chain.from_iterable(portions_of(*each) for each in arrays.items())
         steps = TensorWriter(tensors, portions, {"format": STEPS_FORMAT})
-        counts = dict.fromkeys(_manifest.COUNTS, 0)
+        updates, applied = self._tally[UPDATED], self._tally[APPLIED]
+        known = {"drawn": self._tally[DRAWN], "updates": updates, "stale_updates": updates - applied}
+        counts = dict.fromkeys(_manifest.COUNTS, 0) | known
         return SaveContents(self._kept, self._new, self._head, steps, self._arrays, counts, {})
 
     def _arrays(self) -> Mapping[str, Array]:

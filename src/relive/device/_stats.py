@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from .._buffer.stats import Stats
-from ..samplers import Prioritized
 from ._ring import ABSENT, APPLIED, DRAWN, DRAWS, UPDATED, LanesRing
 from ._samplers import Draws, WeightedDraws
 from ._step import CUT, LOST, TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
     from .._buffer.stats import AutosaveStats
+    from ..samplers import Sampler
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -22,7 +22,7 @@ _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 def stats_of(
     ring: LanesRing,
     draws: Draws,
-    sampler: object,
+    sampler: Sampler,
     last: tuple[Tensor, Tensor] | None,
     capacity: int,
     nbytes: int,
@@ -43,12 +43,11 @@ def stats_of(
     flags = ring.flags[stored % ring.size]
     calls = int(ring.call)
     added = calls * ring.lanes - counts[ABSENT]
-    raw, beta = torch.empty(0), 0.0
+    raw = torch.empty(0)
     if isinstance(draws, WeightedDraws):
         raw = draws.raw(stored[ring.drawable(stored)] % ring.size)
         raw = raw[raw > 0]
-    if isinstance(sampler, Prioritized) and last is not None:
-        beta = sampler.beta if isinstance(sampler.beta, int | float) else sampler.beta.at(max(counts[DRAWS] - 1, 0))
+    beta = sampler.beta_at(max(counts[DRAWS] - 1, 0)) if sampler.prioritizes and last is not None else 0.0
     ids, weights = (torch.empty(0), torch.empty(0)) if last is None else (last[0].cpu(), last[1].cpu().double())
     return Stats(
         size=len(stored),

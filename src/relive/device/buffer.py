@@ -163,7 +163,7 @@ class DeviceBuffer:
             sampler=buffer.sampler,
             device=device,
             seed=seed,
-            boundaries=buffer.boundaries,
+            boundaries=_host.boundaries_for(buffer),
         )
         _host.fill(made, made._ring, buffer)
         return made
@@ -419,9 +419,6 @@ class DeviceBuffer:
         """Return an ordinary buffer in RAM with the same steps and priorities, and ids of its own; waits.
 
         With it come `extend`, `follow`, `batches`, `column`, `save` and what else a `ReplayBuffer` has.
-
-        Raises:
-            ReliveError: A field is kept at every so many calls, and lanes were left out of some.
         """
         with self._turn(look=False):
             return _host.made_of(self._choices, self._ring, self._draws)

@@ -119,7 +119,7 @@ class _Transitions:
         columns = list(zip(schema.columns, ring.columns, strict=True))
         self._reward = ring.reward
         self._folds = item.n_step > 1
-        self._states = [(c.keys, array) for c, array in columns if c.field.every]
+        self._states = [(c.keys, array, c.field.every) for c, array in columns if c.field.every]
         self._chunks = [(c.keys, array) for c, array in columns if item.chunk and c.keys[0] == "action"]
         self._ahead = np.arange(item.n_step)
         stacked = [(c, array) for c, array in columns if c.field.stack]
@@ -137,7 +137,7 @@ class _Transitions:
         self._stacked = bool(stacked)
         # Rows that are read again after the copy must not be overwritten in between.
         self._last = not (self._folds or self._states or stacked or item.chunk)
-        self._keys = [keys for keys, _, _ in jobs] + [keys for keys, _ in self._states]
+        self._keys = [keys for keys, _, _ in jobs] + [keys for keys, *_ in self._states]
         for name in ("obs", "next_obs") if stacked else ():
             self._keys += [(name, *c.keys[1:]) for c, _ in stacked]
         self._flat = all(len(keys) == 1 for keys in self._keys)
@@ -156,7 +156,7 @@ class _Transitions:
         windows, copies = self._gather.expand(kernel, slots, self._discounts, self._last, outs)
         ids, at, after, steps, discount, terminated, truncated = windows
         if self._states:
-            copies += [array[self._ring.state_rows(ids, 1)] for _, array in self._states]
+            copies += [array[self._ring.state_rows(ids, every)] for _, array, every in self._states]
         if self._stacked:
             for stacks in self._frames.of(at, after):
                 copies += stacks
