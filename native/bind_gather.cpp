@@ -222,7 +222,11 @@ private:
 
 void bind_gather(nanobind::module_& m) {
     using namespace relive;
-    nb::class_<Expansion>(m, "Expansion");
+    nb::class_<Expansion>(m, "Expansion")
+        .def(
+            "items",
+            [](Expansion& of, In<std::int64_t> slots) -> nb::object { return of.items(slots.data, slots.size); },
+            nb::arg("slots"));
     nb::class_<PyGather>(m, "Gather")
         .def(nb::init<nb::list, nb::list, bool>(), nb::arg("columns"), nb::arg("picks"), nb::arg("mapped"))
         .def("take", &PyGather::take, nb::arg("rows"), nb::arg("outs"))

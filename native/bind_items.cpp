@@ -147,6 +147,12 @@ nb::tuple keys_of(const char* name) { return nb::make_tuple(nb::steal(PyUnicode_
 
 }  // namespace
 
+bool Layout::Field::like(const Field& other) const {
+    if (later || other.later || axis || other.axis || shape != other.shape || !keys.equal(other.keys)) return false;
+    if (dtype.is_valid() && other.dtype.is_valid()) return dtype.equal(other.dtype);
+    return part.is_none() && other.part.is_none() && whole == other.whole && turned == other.turned;
+}
+
 size_t Layout::put(Field field) {
     require(field.shape.size() < NPY_MAXDIMS && size_t(field.axis) <= field.shape.size(),
             "relive._ring._native: a field with too many axes");
@@ -233,6 +239,38 @@ nb::dict Items::attributes(nb::handle items) {
     return found;
 }
 
+nb::dict Items::fields(nb::handle items) {
+    Mapping& of = mapping_of(items.ptr());
+    nb::dict found;
+    for (const Layout::Name& name : of.layout->names()) found[name.text] = value_of(of, name);
+    return found;
+}
+
+nb::object Items::joined(const nb::list& parts) {
+    npy_intp n = 0;
+    for (const nb::handle part : parts) {
+        if (Py_TYPE(part.ptr()) != mapping_type) return nb::none();
+        const auto &fields = mapping_of(part.ptr()).layout->fields(),
+                   &first = mapping_of(parts[0].ptr()).layout->fields();
+        if (!std::equal(first.begin(), first.end(), fields.begin(), fields.end(),
+                        [](const auto& one, const auto& other) { return one.like(other); }))
+            return nb::none();
+        n += mapping_of(part.ptr()).n;
+    }
+    if (!n) return nb::none();
+    const std::shared_ptr<const Layout> layout = mapping_of(parts[0].ptr()).layout;
+    nb::object made = make(layout, n);
+    for (size_t f = 0; f < layout->fields().size(); ++f) {
+        char* to = data(made, f);
+        for (const nb::handle part : parts) {
+            const size_t bytes = size_t(mapping_of(part.ptr()).n * layout->fields()[f].row);
+            if (bytes) std::memcpy(to, data(part, f), bytes);
+            to += bytes;
+        }
+    }
+    return fields(made);
+}
+
 char* Items::data(nb::handle items, size_t field) {
     PyObject* const made = mapping_of(items.ptr()).arrays[field];
     return made ? static_cast<char*>(PyArray_DATA(array(made))) : nullptr;
@@ -244,5 +282,6 @@ void bind_items(nanobind::module_& m) {
     using namespace relive;
     mapping_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&mapping_spec));
     if (!mapping_type) nb::raise_python_error();
+    m.def("joined", [](const nb::list& parts) { return Items::joined(parts); }, nb::arg("parts"));
     m.attr("_items_types") = nb::make_tuple(nb::handle(reinterpret_cast<PyObject*>(mapping_type)));
 }

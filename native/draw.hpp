@@ -51,6 +51,25 @@ public:
     // Copy the items at checked slots, field by field to where `to` says. Others may make their calls
     // meanwhile where there are `WORTH_RELEASING` rows.
     virtual void expand(const int64_t* slots, int64_t n, char* const* to, int64_t* scratch) = 0;
+
+    // A dict of the items at some slots.
+    nb::dict items(const int64_t* slots, int64_t n) {
+        if (!layout_) {
+            auto layout = std::make_shared<Layout>();
+            lay_out(*layout);
+            layout->end();
+            layout_ = layout;
+        }
+        const nb::object made = Items::make(layout_, npy_intp(n));
+        std::vector<char*> to;
+        for (size_t f = 0; f < layout_->fields().size(); ++f) to.push_back(Items::data(made, f));
+        std::vector<int64_t> room(size_t(n * scratch()));
+        expand(slots, n, to.data(), room.data());
+        return Items::fields(made);
+    }
+
+private:
+    std::shared_ptr<const Layout> layout_;
 };
 
 }  // namespace relive

@@ -24,6 +24,8 @@ public:
 
     void relabel(const int64_t* slots, const double* where, int64_t count, Relabelling& out) {
         constexpr int64_t DEEP = 16;
+        for (auto* list : {&out.which, &out.ids, &out.ahead, &out.goals}) list->reserve(size_t(count));
+        for (auto* list : {&out.item, &out.ages, &out.rows, &out.after}) list->reserve(size_t(count * n_));
         for (int64_t i = 0; i < count; ++i) {
             if (i + DEEP < count) RELIVE_PREFETCH(ring_.marks + anchor(slots[i + DEEP]).at);
             one(i, anchor(slots[i]), where[i], out);
@@ -61,15 +63,20 @@ private:
     void one(int64_t i, const Anchor& anchor, double where, Relabelling& out) {
         const int64_t number = anchor.number, id = anchor.row * ring_.lanes + number;
         const int64_t steps = ring_.window(anchor.at, n_).steps;
-        const int64_t head = seen_[size_t(number)].head;
-        int64_t ahead = 0;  // how many steps later the last one is of which is known what it achieved
-        uint8_t mark = ring_.mark_at(anchor.at);
-        for (int64_t row = anchor.at; anchor.row + ahead + 1 < head && !(mark & END); ++ahead) {
-            row = ring_.next_row(row);
-            const uint8_t next = ring_.mark_at(row);
-            if (!(next & STEP)) break;
-            mark = next;
+        const Position& seen = seen_[size_t(number)];
+        const int64_t head = seen.head;
+        // How many steps there are up to the first end, and where the last one of them is.
+        int64_t count = 0, last = anchor.at;
+        for (int64_t memory = ring_.memory_of(seen, anchor.row); anchor.row + count < head;) {
+            const int64_t n = std::min(head - anchor.row - count, ring_.together(memory));
+            const int64_t found = Rows::steps_to_end(ring_.marks + ring_.storage_row(number, memory), n);
+            last = ring_.storage_row(number, memory + found - 1);
+            count += found;
+            if (ring_.mark_at(last) & END) break;
+            memory = memory + found == ring_.depth ? 0 : memory + found;
         }
+        const uint8_t mark = ring_.mark_at(last);
+        int64_t ahead = count - 1;  // how many steps later the last one is of which is known what it achieved
         const bool newest = anchor.row + ahead + 1 == head && held_[size_t(number)] == head;
         if (mark & LOST || !(mark & END || newest)) --ahead;
         if (ahead < steps - 1) return;  // what a step of the window achieved is not known

@@ -31,6 +31,9 @@ public:
         bool turned = false;          // with the first axis of an item as its last one
         bool frozen = false;          // read-only, since several fields show it
         std::shared_ptr<const Later> later;
+
+        // Whether the values of another field can be copied behind this one's.
+        bool like(const Field& other) const;
     };
     struct Name {
         nb::object text;
@@ -70,6 +73,11 @@ public:
     // The fields that are no nests and have not to be worked out, as a batch has them as attributes: a learner reads
     // most of them, and behind its step each would cost much more to make at its first look.
     static nb::dict attributes(nb::handle items);
+    // All fields, as a dict.
+    static nb::dict fields(nb::handle items);
+    // A dict of the items of several mappings, one after the other; None where their fields differ, or need more than a
+    // copy.
+    static nb::object joined(const nb::list& parts);
     // Where a field's values are; null where it is a part of another one, or worked out later.
     static char* data(nb::handle items, size_t field);
 };

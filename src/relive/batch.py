@@ -10,7 +10,7 @@ import numpy as np
 from numpy import ndarray
 
 from ._base.extras import needs
-from ._base.memory import Arena
+from ._base.memory import LINE, Arena
 from ._base.narrow import to_torch
 from ._base.nests import located, mapped
 from .errors import ArgumentError, message
@@ -87,9 +87,21 @@ class Batch(Mapping[str, Any]):
         if "torch" not in sys.modules:
             with needs("torch", "Batch.torch"):
                 import torch  # noqa: F401
-        if device is None:
-            return _Changed(self._fields if type(self) is Batch else self, _tensor)
-        return self.map(_Moving(device))
+        if device is not None:
+            return self.map(_Moving(device))
+        if type(self) is not Batch:
+            return _Changed(self, _tensor)
+        made = _Changed(self._fields, _tensor)
+        arrays, tensors = self.__dict__, made.__dict__
+        if len(arrays) <= _AT_ONCE:
+            # A learner looks at most of them; its step leaves nothing in the caches that a look at each would need.
+            from_numpy = sys.modules["torch"].from_numpy
+            for name, value in arrays.items():
+                if type(value) is ndarray and value.flags.carray:
+                    dtype = value.dtype
+                    if dtype in _TENSORS and not dtype.metadata:
+                        tensors[name] = from_numpy(value)
+        return made
 
     def jax(self) -> Batch:
         """Return the items as JAX arrays, without a copy where JAX can use the memory as it is.
@@ -111,21 +123,22 @@ class Batch(Mapping[str, Any]):
         with needs("jax", "Batch.jax"):
             import jax
 
+        wide, linear = jax.config.jax_enable_x64, jax.numpy
+
         def array(value: Any, at: str) -> Any:
-            if type(value) is not ndarray:
+            if type(value) is not ndarray or (at in _IDS and not wide and value.dtype == np.int64):
                 return value
-            # Neither numbers that NumPy lacks nor read-only arrays nor gaps go through DLPack.
-            through = value.dtype.isbuiltin != 2 and value.flags.writeable and value.flags.c_contiguous
-            with np.errstate(over="ignore"):
-                made = jax.numpy.from_dlpack(value) if through else jax.numpy.asarray(value)
-            if made.dtype == value.dtype:
-                return made
-            if at in _IDS and value.dtype == np.int64:
-                return value
-            _check_narrowed(value, np.dtype(made.dtype), at)
+            # JAX uses memory that begins at a line as it is, and copies other memory, in less time if not by DLPack.
+            # Neither numbers that NumPy lacks nor read-only arrays nor gaps go through that.
+            through = value.flags.carray and value.dtype.isbuiltin != 2
+            through = through and not value.__array_interface__["data"][0] % LINE
+            made = linear.from_dlpack(value) if through else linear.asarray(value)
+            if made.dtype != value.dtype:
+                _check_narrowed(value, np.dtype(made.dtype), at)
             return made
 
-        return Batch(located(array, dict(self._fields), "$"))
+        with np.errstate(over="ignore"):
+            return Batch(located(array, dict(self._fields), "$"))
 
 
 class _Changed(Batch):
@@ -163,6 +176,8 @@ class _Changed(Batch):
 
 
 _set_fields, _set_change = Batch.__dict__["_fields"].__set__, _Changed.__dict__["_change"].__set__
+_AT_ONCE = 16
+_TENSORS = frozenset(map(np.dtype, "?bBhHiIlLqQefdFD"))
 _METHODS = frozenset(dir(Batch))  # fields of these names are reached by key
 
 

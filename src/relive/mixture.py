@@ -11,6 +11,7 @@ import numpy as np
 from ._base import check
 from ._base.forks import importing
 from ._base.narrow import as_array, from_torch
+from ._ring.kernels import active
 from .batch import Batch
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, PriorityError, SchemaError, message
@@ -218,7 +219,8 @@ class Mixture:
             batches = [batch if hasattr(batch["ids"], "detach") else batch.torch(device) for batch in batches]
         if len(batches) == 1:
             return batches[0]
-        joined: Any = _joined(batches, self._single, ())
+        fields = [batch._fields if type(batch) is Batch else batch for batch in batches]
+        joined: Any = active().joined(fields) or _joined(fields, self._single, ())
         return Batch(joined) if isinstance(batches[0], Batch) else joined  # a dict of tensors stays one
 
     def _ahead(self, n: int) -> DrawsAhead:
@@ -319,20 +321,20 @@ def _joined(
     joined: dict[str, Any] = {}
     first, others = parts[0], parts[1:]
     for name in first:
-        values = [first[name]]
-        values += [part[name] for part in others if name in part]
+        value = first[name]
+        values = [value, *(part[name] for part in others if name in part)]
         if len(values) < len(parts):
             continue
         keys = (*above, name)
-        if all(isinstance(value, Mapping) for value in values):
+        if type(value) is not np.ndarray and all(isinstance(value, Mapping) for value in values):
             joined[name] = _joined(values, single, keys)
             continue
         axis = 0 if single is None or ".".join(keys) in single else 1
-        for value in values[1:]:
-            if not _alike(values[0], value, axis):
-                wanted, got = f"{_described(values[0], axis)}, as in the replay", _described(value, axis)
+        for other in values[1:]:
+            if not _alike(value, other, axis):
+                wanted, got = f"{_described(value, axis)}, as in the replay", _described(other, axis)
                 raise SchemaError(message(wanted, got, "$." + ".".join(keys)))
-        if hasattr(values[0], "detach"):
+        if hasattr(value, "detach"):
             import torch
 
             joined[name] = torch.cat(values, dim=axis)

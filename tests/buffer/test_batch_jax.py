@@ -1,4 +1,4 @@
-"""`Batch.jax()` hands every array over through DLPack, without a copy; JAX need not be installed for the test."""
+"""`Batch.jax()` hands arrays over without a copy where JAX can take them so; JAX need not be installed for the test."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from needs import needs
 
 import relive
+from relive._base.memory import zeros
 
 
 @pytest.fixture(name="batch")
@@ -44,24 +45,49 @@ def assert_same(ours: relive.Batch, theirs: relive.Batch) -> None:
         np.testing.assert_array_equal(np.asarray(right[name]), array, err_msg=name)
 
 
-def test_every_array_goes_through_dlpack(batch: relive.Batch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check with a stand-in for JAX that takes DLPack as JAX does."""
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a stand-in for JAX take arrays as JAX does: through DLPack as they are if they begin at a cache line."""
+
+    def from_dlpack(array: Any) -> Any:
+        return np.from_dlpack(array) if begins_a_line(array) else np.array(array)
+
     stub = ModuleType("jax")
-    stub.numpy = SimpleNamespace(from_dlpack=np.from_dlpack)
+    stub.numpy = SimpleNamespace(from_dlpack=from_dlpack, asarray=np.array)
+    stub.config = SimpleNamespace(jax_enable_x64=True)
     monkeypatch.setitem(sys.modules, "jax", stub)
-    arrays = batch.jax()
-    assert isinstance(arrays, relive.Batch)
-    assert_same(batch, arrays)
-    for name, array in leaves(batch).items():
-        assert np.shares_memory(leaves(arrays)[name], array), f"{name} was copied"
+
+
+def begins_a_line(array: Any) -> bool:
+    return array.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize("begin", [0, 4])
+def test_arrays_go_through_dlpack_where_that_copies_nothing(
+    batch: relive.Batch, begin: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch)
+
+    def placed(array: Any) -> Any:
+        """Copy an array to where a line begins, or some bytes after."""
+        room = np.zeros(array.nbytes + 128, np.uint8)
+        start = -room.ctypes.data % 64 + begin * array.itemsize
+        made = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        made[...] = array
+        return made
+
+    for source in (batch, batch.map(placed)):
+        arrays = source.jax()
+        assert isinstance(arrays, relive.Batch)
+        assert_same(source, arrays)
+        for name, array in leaves(source).items():
+            assert np.shares_memory(leaves(arrays)[name], array) is begins_a_line(array), name
+            assert source is batch or begins_a_line(array) is (begin == 0 or begin * array.itemsize % 64 == 0)
 
 
 def test_read_only_arrays_do_not_go_through_dlpack(monkeypatch: pytest.MonkeyPatch) -> None:
     """DLPack would hand out memory that others may not write to."""
-    stub = ModuleType("jax")
-    stub.numpy = SimpleNamespace(from_dlpack=np.from_dlpack, asarray=np.array)
-    monkeypatch.setitem(sys.modules, "jax", stub)
-    whole, fixed = np.ones(3, np.float32), np.ones(3, np.float32)
+    stand_in(monkeypatch)
+    whole, fixed = (zeros(3, np.float32) for _ in range(2))
     fixed.flags.writeable = False
     made = relive.Batch({"reward": whole, "all_obs": fixed}).jax()
     assert np.shares_memory(made.reward, whole)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import relive
+from relive._buffer.stored import _order
 
 
 def filled(steps: int = 23, **choices: Any) -> relive.ReplayBuffer:
@@ -75,3 +76,16 @@ def test_what_is_overwritten_meanwhile_is_left_out() -> None:
 def test_sequences_have_epochs_too() -> None:
     buffer = filled(28, item=relive.Sequences(length=4, starts=2), seed=0)
     assert sorted(n for batch in buffer.batches(3) for n in batch.ids.tolist()) == drawable(buffer)
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-12, 0.0])
+@pytest.mark.parametrize("count", [0, 1, 2, 1000, 2**16 + 1])
+def test_the_order_is_that_of_the_numbers(count: int, spread: float) -> None:
+    """Check numbers that are equal, and those that differ in their last bits alone: those come in the order of ids."""
+    rng = np.random.default_rng(0)
+    drawn = rng.random(count) * spread
+    near = rng.integers(0, 50, count) / 64 + rng.integers(0, 4, count) * 2.0**-53
+    for numbers in (drawn, near, 1.0 - (1.0 + np.arange(count) % 3) * 2.0**-53):
+        before = numbers.copy()
+        assert np.array_equal(_order(numbers), np.argsort(before, kind="stable"))
+        assert np.array_equal(numbers, before)

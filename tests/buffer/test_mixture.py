@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import relive
+from relive._base.nests import mapped, paths
+from relive._ring.kernels import active
 from relive.trajectories import Mixture, TrajectoryReplayBuffer
 
 
@@ -78,3 +83,55 @@ def test_priorities_of_a_mixed_batch_go_to_both_buffers():
     uniform = relive.ReplayBuffer(made[0].schema, 10, seed=0)
     uniform.add(obs=0.0, action=0.0, reward=0.0, next_obs=0.0, terminated=False, truncated=False)
     assert relive.Mixture(made[0], uniform).update_priorities([0, 0, 0], [4.0, 5.0, 1.0]) == 2
+
+
+PIXELS, FAR = relive.Field((2, 2), "uint8", stack=3), relive.Field((40, 30))
+SCHEMAS = {
+    "nested": relive.Schema(obs={"a": relive.Field(2), "b": {"c": relive.Field(3)}}, action=relive.Field()),
+    "stacked": relive.Schema(obs=PIXELS, action=relive.Field((), "int64")),
+    "large": relive.Schema(obs=FAR, action=relive.Field(600)),  # in memory that is used again
+}
+
+
+@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize(
+    "item", [relive.Transitions(), relive.Transitions(n_step=2, chunk=True), relive.Sequences(2)], ids=repr
+)
+def test_parts_are_copied_at_once_as_field_by_field(schema, item, monkeypatch):
+    rng, made = np.random.default_rng(0), []
+    for seed in range(3):
+        made.append(relive.ReplayBuffer(SCHEMAS[schema], 40, item=item, seed=seed))
+        for t in range(30):
+            values = {
+                name: mapped(lambda field: rng.integers(9, size=field.full_shape), tree)
+                for name, tree in SCHEMAS[schema].tree.items()
+            }
+            made[-1].add(**values, terminated=t % 7 == 6, truncated=False)
+    mixture, states = relive.Mixture(*made), [each.rng.bit_generator.state for each in made]
+    batches = []
+    for joined in (active().joined, lambda parts: None):
+        monkeypatch.setattr("relive.mixture.active", lambda joined=joined: SimpleNamespace(joined=joined))
+        for each, state in zip(made, states, strict=True):
+            each.rng.bit_generator.state = state
+        batches.append(dict(paths(mixture.sample(33))))
+    assert list(batches[0]) == list(batches[1])
+    for name, array in batches[1].items():
+        assert array.dtype == batches[0][name].dtype, name
+        np.testing.assert_array_equal(array, batches[0][name], err_msg=name)
+
+
+def test_parts_of_other_fields_are_not_copied_at_once():
+    batches = []
+    for dtype, shape in (("float32", 2), ("float64", 2), ("float32", 3)):
+        steps = relive.ReplayBuffer(relive.Schema(obs=relive.Field(shape, dtype), action=relive.Field()), 10, seed=0)
+        steps.extend(**{name: np.zeros((3, shape)) for name in ("obs", "next_obs")}, action=np.zeros(3), **ENDS)
+        batches.append(steps)
+    for other, got in ((batches[1], "`float64` of shape `(2,)`"), (batches[2], "`float32` of shape `(3,)`")):
+        with pytest.raises(relive.SchemaError, match=re.escape(f"got {got} - at `$.obs`")):
+            relive.Mixture(batches[0], other).sample(4)
+    assert active().joined([{}, {}]) is None
+    assert active().joined([]) is None
+
+
+ENDS = {"reward": np.zeros(3), "terminated": np.zeros(3, bool), "truncated": np.zeros(3, bool)}

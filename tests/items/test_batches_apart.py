@@ -276,3 +276,19 @@ def test_shards(item: Any) -> None:
             spoil(arrays(batch)[name])
             right[name] = arrays(batch)[name].copy()
             assert all(array.tobytes() == right[other].tobytes() for other, array in arrays(batch).items()), name
+
+
+@pytest.mark.parametrize("item", ["transitions", "sequences"])
+@pytest.mark.parametrize("schema", ["plain", "stacked"])
+def test_tensors_are_attributes_at_once(item: str, schema: str) -> None:
+    """Check that up to sixteen are made together; what PyTorch lacks waits for a look."""
+    needs("torch")
+    batch = filled(ITEMS[item][0], SCHEMAS[schema]).sample(3)
+    made, tensors = vars(batch.torch()), batch.torch()
+    assert set(made) == {n for n, a in vars(batch).items() if a.flags.carray}
+    assert {"reward", "ids", "weights"} <= set(made)
+    assert all(tensors[name] is getattr(tensors, name) is vars(tensors)[name] for name in made)
+    assert not vars(relive.Batch({f"f{i}": np.zeros(2) for i in range(17)}).torch())
+    strange = {"dates": np.zeros(2, "M8[s]"), "swapped": np.zeros(2, ">f4"), "wide": np.zeros(2, np.longdouble)}
+    strange |= {"back": np.zeros(2)[::-1], "keys": np.zeros(2), "bits": np.zeros(2, np.dtype("u2", metadata={"a": 1}))}
+    assert not vars(relive.Batch(strange).torch())

@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 import spoilers
-from border_draw_calls import make_chooser, make_sampling, make_sequences, make_transitions, make_updating
+from border_draw_calls import (
+    make_chooser,
+    make_items,
+    make_joined,
+    make_sampling,
+    make_sequences,
+    make_transitions,
+    make_updating,
+)
 from border_ring_calls import add_call, gather_call, make_adding, make_gather, make_ring, ring_call
 from border_sampler_calls import (
     draw_from,
@@ -129,6 +137,8 @@ OWN = {
     "Queue.__init__": make_queue,
     "adding": make_adding,
     "sampling": make_sampling,
+    "joined": make_joined,
+    "Expansion.items": make_items,
     "updating": make_updating,
     "Gather.transitions": make_transitions,
     "Gather.sequences": make_sequences,

@@ -202,3 +202,17 @@ def make_updating() -> Call:
     made = sampling_arguments()
     arguments = {name: made[name] for name in ("lock", "chooser", "counts", "fallback")}
     return Call(native.updating, arguments, {}, lambda update: update(np.arange(3), np.ones(3)))
+
+
+def make_joined() -> Call:
+    gather, given = transitions_arguments()
+    batch = sample_with(choosers()["Queue"][0](replacement=True), gather.transitions(**given))(3)
+    if batch is None:
+        raise SystemError("no batch to join")
+    return Call(native.joined, {"parts": [batch._fields] * 2}, {"parts": spoilers.lists({"a dict": lambda a: {}})})
+
+
+def make_items() -> Call:
+    gather, given = transitions_arguments()
+    spoilt = spoilers.integers(-1, LANES * ROWS, 2**62, 2**63 - 1, -(2**63))
+    return Call(gather.transitions(**given).items, {"slots": guard([0, 3, 1])}, {"slots": spoilt})

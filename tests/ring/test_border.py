@@ -92,6 +92,8 @@ LEGAL = [
     ("any number of steps", "Ring.follow", "steps", f"-1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),
     ("rows of any shape", "Ring.stacks", "newest", f"{LENGTHS}, one axis more, 0-d"),
     ("any number of slots", "Ring.windows", "slots", LENGTHS),
+    ("any number of slots", "Expansion.items", "slots", LENGTHS),
+    ("any lists; None says that they are not joined", "joined", "parts", "empty, one fewer, one more, of *, first: *"),
     ("windows of one to R steps", "Ring.windows", "discounts", LENGTHS.removesuffix(", empty")),
     ("float32 or float64, a field of a record", "Ring.fold", "column", "other size, strided"),
     ("more powers than are needed", "Ring.fold", "gammas", "one more, one more across"),

@@ -80,8 +80,8 @@ def test_meta_a_result_that_no_protocol_describes_is_refused() -> None:
 def test_the_numpy_kernels_have_the_same_arguments() -> None:
     for name, said in functions_in(ast.parse(STUB).body).items():
         kind, _, method = name.rpartition(".")
-        if method in ("__enter__", "__exit__"):
-            continue  # the interpreter's own
+        if method in ("__enter__", "__exit__") or kind == "Expansion":
+            continue  # the interpreter's own, and a part that NumPy's kernels lack
         function = getattr(getattr(kernels_numpy, kind) if kind else kernels_numpy, method)
         assert list(inspect.signature(function).parameters) == [each.arg for each in said.args.args], name
 

@@ -76,7 +76,8 @@ class Stats(Frozen, kw_only=True):
         effective_sample_size: `(sum w)**2 / sum w**2` of the last draw's weights: how many equally weighted items it
             is worth.
         priority_quantiles: Raw priorities at 0, 25, 50, 75 and 100 %, over the items with a positive one; empty for
-            `Uniform`.
+            `Uniform`. Of more than 16,384 rows those between the ends come from a sample of 8,192, which moves a point
+            by 2 % at most: from 25 to 27 %.
         age_quantiles: Rows of the same lane that are newer than the items of the last draw, at the same points.
         limiter: What the limiter counted; None without one.
         autosave: What the autosave did; None without one.

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._base.arrays import ArraySpec, Memory
 from .._base.frozen import Frozen
+from .._base.memory import zeros_together
 from .._base.types import Array, Int64
 from .._buffer.choices import Choices
 from .._buffer.core import Core
@@ -26,6 +27,7 @@ from ._snapshot import Facts, Snapshot, restore
 from ._steps import rows_in
 
 B = TypeVar("B", covariant=True)
+_PIECE = 4 << 20  # bytes that are copied, and given back, together
 
 
 class BufferClass(Protocol[B]):
@@ -45,7 +47,8 @@ class BufferCopy(Frozen):
         known: Tokens of the saves that it goes on from.
         facts: What is in no array.
         arrays: The small arrays, by name.
-        columns: The units of every column that are stored, lane by lane.
+        columns: The units of every column that are stored, lane by lane, in pieces of about 4 MiB: of each piece an array
+            for every column.
     """
 
     choices: Choices
@@ -54,6 +57,11 @@ class BufferCopy(Frozen):
     facts: Facts
     arrays: dict[str, Array]
     columns: list[Array]
+
+    def __deepcopy__(self, memo: dict[int, object]) -> BufferCopy:
+        """Return one whose arrays are the same: they are a copy already."""
+        own = {name: deepcopy(getattr(self, name), memo) for name in ("choices", "facts")}
+        return BufferCopy(**{**vars(self), **own})
 
 
 def copied(core: Core) -> BufferCopy:
@@ -65,10 +73,15 @@ def copied(core: Core) -> BufferCopy:
     def take() -> None:
         snapshot.take()
         columns.clear()
-        for number, column in enumerate(core.schema.columns):
-            units, rows, block = _units(ring, number, column, snapshot.first, snapshot.head)
-            columns.append(np.empty((rows_in(units), *rows.shape[1:]), rows.dtype))
-            kernels.active().copy_ranges([rows], ring.lanes, block, units, columns[-1:])
+        stored = [_units(ring, n, c, snapshot.first, snapshot.head) for n, c in enumerate(core.schema.columns)]
+        pieces = 1 + sum(rows_in(units) * rows[0].nbytes for units, rows, _ in stored) // _PIECE
+        for number in range(pieces):
+            parts = [_part(units, number, pieces) for units, _, _ in stored]
+            shapes = [(rows_in(part), *rows.shape[1:]) for part, (_, rows, _) in zip(parts, stored, strict=True)]
+            made = zeros_together([(shape, rows.dtype) for shape, (_, rows, _) in zip(shapes, stored, strict=True)])
+            for part, values, (_, rows, block) in zip(parts, made, stored, strict=True):
+                kernels.active().copy_ranges([rows], ring.lanes, block, part, [values])
+            columns.extend(made)
 
     with core.lock.alone():
         core.access.still(take)
@@ -81,7 +94,7 @@ def copied(core: Core) -> BufferCopy:
 
 
 def rebuilt(kind: BufferClass[B], copy: BufferCopy) -> B:
-    """Build a buffer of class `kind` that resumes where the copied one was."""
+    """Build a buffer of class `kind` that resumes where the copied one was; `copy.columns` is empty then."""
     arrays, choices = copy.arrays, copy.choices
     lanes = lanes_of(arrays, choices.rows)
 
@@ -94,9 +107,13 @@ def rebuilt(kind: BufferClass[B], copy: BufferCopy) -> B:
         return False
 
     core = alone(choices, Ram(), copy.facts.rng, fill)
-    for number, (column, values) in enumerate(zip(core.schema.columns, copy.columns, strict=True)):
-        units, rows, block = _units(core.ring, number, column, lanes.first, lanes.head)
-        kernels.active().set_ranges([rows], core.ring.lanes, block, units, [values])
+    stored = [_units(core.ring, n, c, lanes.first, lanes.head) for n, c in enumerate(core.schema.columns)]
+    pieces = len(copy.columns) // len(stored)
+    copy.columns.reverse()
+    for number in range(pieces):  # each is given back before the next one needs memory
+        for units, rows, block in stored:
+            part, values = _part(units, number, pieces), [copy.columns.pop()]
+            kernels.active().set_ranges([rows], core.ring.lanes, block, part, values)
     restore(core, copy.facts)
     core.tally.identity, core.tally.saver = copy.identity, Saver(copy.identity, known=copy.known)
     return kind._of(core)
@@ -110,3 +127,12 @@ def _units(ring: Ring, number: int, column: Column, first: Int64, head: Int64) -
     every = column.field.every
     units = np.stack([np.arange(ring.lanes), first // (every or 1), head // (every or 1) + 1], axis=1)
     return units, ring.columns[number][: -1 if every is None else None], ring.marks.shape[2] if every is None else 1
+
+
+def _part(units: Int64, number: int, pieces: int) -> Int64:
+    """Take the ranges of the piece `number`, of so many of about the same size."""
+    lane, first, last = units.T
+    ends = np.cumsum(last - first)
+    begin, end = (int(ends[-1]) * n // pieces for n in (number, number + 1))
+    low, high = np.maximum(first, last - ends + begin), np.minimum(last, last - ends + end)
+    return np.stack([lane, low, high], axis=1)[low < high]

@@ -219,6 +219,8 @@ class _Sequences:
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the sequences that start at `slots`."""
+        if self.kernel is not None:
+            return self.kernel.items(slots)
         item = self._item
         listed = bool(self._frame_parts) or (item.step_ids and item.across_episodes)
         positions = item.steps + item.n_step

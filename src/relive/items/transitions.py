@@ -152,6 +152,8 @@ class _Transitions:
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the transitions that start at `slots`."""
+        if self.kernel is not None:
+            return self.kernel.items(slots)
         kernel, outs = self._ring.kernel, self._outputs.of(len(slots))
         windows, copies = self._gather.expand(kernel, slots, self._discounts, self._last, outs)
         ids, at, after, steps, discount, terminated, truncated = windows

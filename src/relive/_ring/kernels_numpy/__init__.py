@@ -5,7 +5,7 @@ Names, arguments and results are those of `relive._ring._native`; draws are equa
 
 from __future__ import annotations
 
-from relive._ring.kernels_numpy.calls import Lock, adding, away, ending, sampling, updating
+from relive._ring.kernels_numpy.calls import Lock, adding, away, ending, joined, sampling, updating
 from relive._ring.kernels_numpy.files import (
     checksums,
     copy_ranges,
@@ -33,6 +33,7 @@ __all__ = [
     "copy_ranges",
     "copy_steps",
     "ending",
+    "joined",
     "mass",
     "power",
     "read_rows",
