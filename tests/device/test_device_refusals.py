@@ -51,6 +51,10 @@ def obs_of(**options: Any) -> relive.Schema:
         ({"kernels": "ops"}, "no `kernels`.*leave it out"),
         ({"seed": np.random.default_rng(0)}, "an integer >= 0"),
         ({"seed": -1}, "an integer >= 0"),
+        (
+            {"schema": relive.Schema(obs=relive.Field((10**14,)), action=relive.Field())},
+            "bytes, the device's memory.*lower `capacity`",
+        ),
     ],
 )
 def test_choices(choices: dict[str, Any], text: str) -> None:
@@ -73,6 +77,7 @@ def test_choices(choices: dict[str, Any], text: str) -> None:
         ({"obs": {"a": torch.zeros(4, 3)}}, "a tensor, got `dict`"),
         ({"action": torch.zeros(4, device="meta")}, "one on `meta`"),
         ({"priority": torch.ones(4)}, "a sampler with priorities"),
+        ({"continues": "yes"}, "`True` or `False`"),
     ],
 )
 def test_steps(changed: dict[str, Any], text: str) -> None:
@@ -108,6 +113,18 @@ def test_calls() -> None:
             prioritized.update_priorities(ids, errors)
     with pytest.raises(relive.ArgumentError, match="a finite number >= 0"):
         prioritized.sample(2, beta=-1.0)
+
+
+@pytest.mark.parametrize("other", [None, made()])
+def test_what_no_device_buffer_is_made_of(other: object) -> None:
+    with pytest.raises(relive.ArgumentError, match=r"a `ReplayBuffer`.*`buffer.host\(\)`"):
+        relive.DeviceBuffer.of(other, device="cpu")
+
+
+def test_places_that_are_no_paths() -> None:
+    for call in (made().save, made().autosave):
+        with pytest.raises(relive.ArgumentError, match="a path, got `None`"):
+            call(None)
 
 
 LATE = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -44,6 +45,11 @@ class TensorField(NamedTuple):
     def observed(self) -> bool:
         """True for a part of the observation, which has a successor."""
         return self.keys[0] == "obs"
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of one value, of a single frame where values are stacks."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def given(self) -> tuple[int, ...]:

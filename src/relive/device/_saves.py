@@ -68,9 +68,9 @@ class Copies:
         """True in a thread that is in the middle of a save."""
         return self.saver.taken
 
-    def save(self, path: Any, *, keep: int = 1, wait: bool = True, verify: bool = False) -> Saved:
+    def save(self, path: str, *, keep: int = 1, wait: bool = True, verify: bool = False) -> Saved:
         """Save, with the arguments of `DeviceBuffer.save`."""
-        return self.saver.save(partial(DeviceTask, self), os.fspath(path), keep, wait, verify)
+        return self.saver.save(partial(DeviceTask, self), path, keep, wait, verify)
 
     def wait(self) -> None:
         """Wait until a call may write a row; the caller has the lock."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import zlib
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from .._buffer.choices import Choices
 from .._flow.call_lock import CallLock
 from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
+from ..buffer import ReplayBuffer
 from ..checkpoints.autosave import Autosave, begun
 from ..errors import ArgumentError, NotEnoughData, ReliveError, message
 from . import _host
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .._buffer.stats import Stats
-    from ..buffer import ReplayBuffer
     from ..checkpoints._saved import Saved
     from ..checkpoints._saving import Saver
     from ..items import Item
@@ -150,8 +149,11 @@ class DeviceBuffer:
             seed: As for a new one.
 
         Raises:
-            ArgumentError: A choice that a device buffer lacks, or a buffer with a `RateLimiter`.
+            ArgumentError: A choice that a device buffer lacks, or a buffer with a `RateLimiter`, or none of this kind.
         """
+        if not isinstance(buffer, ReplayBuffer):
+            wanted, remedy = "a `ReplayBuffer`", "of a device buffer `buffer.host()` is one"
+            raise ArgumentError(message(wanted, f"`{type(buffer).__name__}`", "DeviceBuffer.of(buffer)", remedy))
         if buffer.limiter is not None:
             wanted, remedy = "a buffer without a limiter", "one thread adds and learns here"
             raise ArgumentError(message(wanted, f"`{buffer.limiter!r}`", "DeviceBuffer.of(buffer)", remedy))
@@ -253,7 +255,7 @@ class DeviceBuffer:
                 Nothing has changed.
         """
         step = self._arguments.step(
-            fields, next_obs, terminated, truncated, final_obs, final_mask, mask, continues is True
+            fields, next_obs, terminated, truncated, final_obs, final_mask, mask, check.flag(continues, "$.continues")
         )
         given = self._arguments.priorities(priority)
         if given is not None and not isinstance(self._draws, WeightedDraws):
@@ -440,7 +442,7 @@ class DeviceBuffer:
             raise ReliveError(
                 message("a save in the thread that replays", "one in another", "DeviceBuffer.save", remedy)
             )
-        return self._saves().save(path, **options)
+        return self._saves().save(check.path(path, "DeviceBuffer.save(path)"), **options)
 
     def _saves(self) -> Copies:
         if self._copies is None:
@@ -460,7 +462,7 @@ class DeviceBuffer:
         """
         kept = object.__new__(DeviceBuffer)
         kept.__dict__ = vars(self)  # the same buffer as another object, which outlives this one until it is saved
-        self._autosave = begun(self, kept, self._autosave, os.fspath(path), every, keep)
+        self._autosave = begun(self, kept, self._autosave, check.path(path, "autosave(path)"), every, keep)
         return self._autosave
 
     def _generate(self, state: Array, kind: str) -> None:
