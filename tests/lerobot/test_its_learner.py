@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from depth import some
 from needs import needs
 from standing_in import DEMONSTRATION, LAYOUTS, STAND_IN, configuration, installed
 
@@ -23,7 +24,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "lerobot.md"
 LOST = 2.0  # seconds, by far: machines stop processes
 
 
-@pytest.fixture(params=LAYOUTS)
+@pytest.fixture(params=some(LAYOUTS, 1))
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with installed(request.param, monkeypatch):
         yield request.param
