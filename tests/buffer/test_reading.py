@@ -71,9 +71,9 @@ def test_other_items_are_those_of_their_oracles(pair: tuple[str, str], form: tup
 
 
 @pytest.mark.parametrize(
-    "sampler", [relive.Uniform(), relive.Prioritized(), relive.Uniform(replacement=False)], ids=repr
+    ("storage", "sampler"),
+    pairs(storages.NAMES, [relive.Uniform(), relive.Prioritized(), relive.Uniform(replacement=False)]),
 )
-@pytest.mark.parametrize("storage", storages.NAMES)
 def test_one_draw_through_several_items(storage: str, sampler: Any) -> None:
     """In every storage, and in a reader of another process's buffer."""
     items = [ITEMS[name][0] for name in ("one", "chunk", "burnt-in", "across")]
