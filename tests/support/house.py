@@ -29,6 +29,7 @@ VERBS = set((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").sp
 # Not part of replay proper. The last three names are those of modules that became `_adapters`.
 AROUND = {"lab", "cpprb", "sb3", "tianshou", "torchrl", "gymnasium", "minari", "_adapters", "ray", "checkpoints"}
 AROUND |= {"simulators", "trajectories", "doctor", "cli", "testing", "_counted", "_episodes", "_offline"}
+BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -43,12 +44,23 @@ def python_code(text: str) -> int:
     lines = text.splitlines()
     found = {number for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")}
     docstrings: set[int] = set()
-    for node in ast.walk(parsed(text)):
+    tree, count = parsed(text), 0
+    for node in blocks(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             docstrings.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-        elif isinstance(node, ast.Constant | ast.JoinedStr) and '"""' in lines[node.lineno - 1]:
+            count += 2
+    for node in ast.walk(tree) if text.count('"""') > count else ():
+        if isinstance(node, ast.Constant | ast.JoinedStr) and '"""' in lines[node.lineno - 1]:
             found.update(range(node.lineno, (node.end_lineno or 0) + 1))
     return len(found - docstrings)
+
+
+def blocks(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements at any depth, and what groups them."""
+    left = [tree]
+    while left:
+        yield (node := left.pop())
+        left += [each for each in ast.iter_child_nodes(node) if isinstance(each, BLOCKS)]
 
 
 @cache
