@@ -56,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Files go to processes in the order of folders, not by their number of tests: those with one test take long.
     """
     config.option.loadscopereorder = False
+    gc.disable()  # until the tests are collected
     if (file := os.environ.get("RELIVE_SKIPPED")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Skipped(Path(file)))
 
@@ -79,6 +80,7 @@ def pytest_collection_finish() -> None:
     """What is there for good, some million objects, is not looked at again whenever a test collects its garbage."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header() -> str:

@@ -92,7 +92,7 @@ def test_an_exception_ends_the_block(buffer: relive.ReplayBuffer) -> None:
             raise error("in the block")
     thread = threading.Thread(target=lambda: buffer.add(**STEP))
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -172,7 +172,7 @@ def test_what_waits_for_other_threads_is_refused(buffer: relive.ReplayBuffer, tm
     assert not list(tmp_path.iterdir())
     thread = threading.Thread(target=lambda: limited.sample(2) and limited.add(**STEP))
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     buffer.save(tmp_path / "a")
     buffer.close()

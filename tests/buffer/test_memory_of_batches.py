@@ -7,11 +7,12 @@ import resource
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import cycle, islice
+from itertools import cycle, islice, product
 from typing import Any
 
 import numpy as np
 import pytest
+from depth import some
 
 import relive
 from relive._ring import kernels as _kernels
@@ -112,9 +113,8 @@ def faults(draw: Callable[[int], Any], sizes: list[int], kept: int) -> int:
 
 
 @pytest.mark.skipif(not _kernels.is_native(), reason="NumPy's kernels need memory of their own for each draw")
-@pytest.mark.parametrize("kept", [0, 1, 3])
 @pytest.mark.parametrize("sizes", [[32], [256], [1500], [32, 256], [200, 700], [31, 32, 33]], ids=repr)
-@pytest.mark.parametrize("length", [1, 16])
+@pytest.mark.parametrize(("length", "kept"), some([*product([1, 16], [0, 1, 3])], 3))
 def test_the_memory_of_dropped_batches_is_used_again(length: int, sizes: list[int], kept: int) -> None:
     """Check that a loop of one size, or of some in turns, needs no fresh page, which costs ten copies into it."""
     if length > 1:

@@ -253,7 +253,7 @@ def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, item: r
 
     def learner() -> None:
         try:
-            for _ in range(40):
+            for _ in range(20):
                 batch = buffer.sample(2000) if item.time_major is None else one_by_one(buffer.sample(2000))
                 assert_whole(batch)
                 assert (batch.obs[:, 0, 1] == batch.ids // LANES).all()

@@ -91,8 +91,8 @@ def test_the_interval_grows_where_saves_stop_callers(tmp_path: Path, monkeypatch
     take = _saving.Snapshot.take
     monkeypatch.setattr(_saving.Snapshot, "take", lambda self: (take(self), time.sleep(stop)))
     with buffer.autosave(tmp_path, every=0.1) as saving:
-        begun = time.monotonic()
-        while time.monotonic() < begun + 1.2:
+        eventually(lambda: buffer.sample(1) and saving.stats().saves == 2)
+        for _ in range(50):
             buffer.sample(1)
             time.sleep(0.01)
         assert saving.stats().saves == 2, "2 s at least lie between the next two"

@@ -374,11 +374,11 @@ def test_a_limiter_that_counts_is_saved(tmp_path: Path) -> None:
 HANDLERS = """
     goal = relive.Field((2,))
     def reward(achieved, desired, info):
-        until = time.monotonic() + 0.4
+        until = time.monotonic() + 0.15
         while time.monotonic() < until: pass
         return np.zeros(len(achieved))
     def draws(buffer):
-        until = time.monotonic() + 0.6
+        until = time.monotonic() + 0.2
         while time.monotonic() < until: buffer.sample(32)
     def hindsight():
         schema = relive.Schema(obs={"achieved_goal": goal, "desired_goal": goal}, action=relive.Field())
@@ -406,7 +406,7 @@ HANDLERS = """
         fill(buffer, 50)
         run = _save_task.SaveTask.run
         def slow(self):
-            if threading.current_thread() is threading.main_thread(): time.sleep(0.6)
+            if threading.current_thread() is threading.main_thread(): time.sleep(0.2)
             return run(self)
         _save_task.SaveTask.run = slow
         return buffer, lambda: buffer.save(PATH + "-other")
@@ -420,10 +420,10 @@ HANDLERS = """
         except relive.ReliveError as error: refused.append(str(error))
         if LEAVES: raise SystemExit(5)
     signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 0.25)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
     def main():
         with saving:
-            if SHAPE == "limited": threading.Timer(0.6, lambda: fill(buffer, 20)).start()
+            if SHAPE == "limited": threading.Timer(0.2, lambda: fill(buffer, 20)).start()
             try: call()
             except relive.ReliveError as error: refused.append(str(error))
     main()

@@ -12,13 +12,17 @@ import relive
 pytestmark = pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 
 
-@pytest.mark.parametrize("seed", range(300 if LONG else 40))
+# Their programs have each pair of choices that forty have: item, sampler, stack, masks, forms of calls.
+SEEDS = (0, 2, 3, 5, 7, 14, 18, 24, 28, 31, 33, 36)
+
+
+@pytest.mark.parametrize("seed", range(300) if LONG else SEEDS)
 def test_every_item_is_the_oracle_s(seed: int) -> None:
     program = Program(seed)
-    for t in range(160):
+    for t in range(120):
         program.step()
         program.disturb()
-        if t % 7 == 0 or t > 155:
+        if t % 7 == 0 or t > 115:
             program.look()
     assert program.items
 

@@ -130,7 +130,7 @@ def test_one_graph(sampler: Any, item: Any, stack: int | None) -> None:
     graph = make_fx(lambda step, errors: turn(traced, step, errors))(step_on("cpu", 6, stack), torch.ones(N))
     torch.manual_seed(0)
     turn(plain, step_on("cpu", 6, stack), torch.ones(N))
-    for t in range(7, 107 if LONG else 37):
+    for t in range(7, 107 if LONG else 25):
         step, errors = step_on("cpu", t, stack), torch.from_numpy(rng.standard_normal(N)).float()
         torch.manual_seed(t)
         found = graph(step, errors)
@@ -171,8 +171,9 @@ def test_launches_of_a_turn(n_step: int, even: int, weighted: int) -> None:
         assert calls.launches <= most, sorted(calls.ops.items())
 
 
-def test_a_turn_compiles_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Their values are those of plain calls."""
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_a_turn_compiles_whole(backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its values are those of plain calls; the second back end runs a C++ compiler for half a minute."""
     monkeypatch.setattr(inductor_config, "fallback_random", True)  # the same random numbers
     plain, other = (buffer_on("cpu", relive.Prioritized(), relive.Transitions(n_step=3), None) for _ in range(2))
     for t in range(6):
@@ -182,7 +183,7 @@ def test_a_turn_compiles_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     def reads(buffer: relive.DeviceBuffer, step: Any) -> list[Tensor]:
         return [buffer.add(**step, continues=True), *leaves(buffer.sample(N))]
 
-    compiled = torch.compile(lambda step: reads(other, step), fullgraph=True)
+    compiled = torch.compile(lambda step: reads(other, step), fullgraph=True, backend=backend)
     for t in range(6, 16):
         torch.manual_seed(t)
         found = compiled(step_on("cpu", t))

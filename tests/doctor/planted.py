@@ -202,3 +202,15 @@ class Planted:
                 self._priority[lane, slot] = value + eps
         if bad.any():
             raise ValueError("TD errors must be finite")
+
+
+class Unprioritized(Planted):
+    """It has no tables C and D."""
+
+    sample = update = choose = None
+
+
+class Unweighed(Planted):
+    """It does not draw by a million masses, which takes longest."""
+
+    choose = None

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from needs import needs
-from planted import FAULTS, Planted
+from planted import FAULTS, Planted, Unprioritized, Unweighed
 
 import relive
 from relive.cli import main
@@ -38,12 +38,6 @@ class Items:
 
     def items(self) -> Any:
         return self._items
-
-
-class Unprioritized(Planted):
-    """It has no tables C and D."""
-
-    sample = update = choose = None
 
 
 def test_nothing_is_wrong_with_a_right_buffer() -> None:
@@ -72,7 +66,8 @@ def test_a_ring_of_its_own_size_is_overwritten_before_late_priorities_come() -> 
 def test_a_planted_fault_is_found(fault: str) -> None:
     table, probe = FAULTS[fault]
     if table in "CD":
-        report = examine(lambda: Planted(fault), n_steps=1, modes="disabled")
+        kind = Planted if probe == "mass" else Unweighed
+        report = examine(lambda: kind(fault), n_steps=1, modes="disabled")
     else:
         report = examine(lambda: Unprioritized(fault), n_steps=3)
     found = [finding for finding in report.findings if finding.table == table and probe in finding.probe]

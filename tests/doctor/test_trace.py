@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from depth import some
-from planted import FAULTS, Planted
+from planted import FAULTS, Planted, Unprioritized
 
 from relive.cli import main
 from relive.doctor import Trace, examine, pipelines, trace
@@ -48,7 +48,9 @@ def test_targets_at_an_end_worked_out_by_hand(end: str, n_step: int, right: list
 def test_a_planted_fault_shows_in_the_trace_as_in_the_report(fault: str) -> None:
     """Check that the probes are those of table A; a missing step has no item."""
     traced = trace(lambda: Planted(fault), n_steps=(1, 3))
-    known = {check.probe for check in examine(lambda: Planted(fault), n_steps=(1, 3)).findings if check.table == "A"}
+    known = {
+        check.probe for check in examine(lambda: Unprioritized(fault), n_steps=(1, 3)).findings if check.table == "A"
+    }
     probes = {probe for state in traced.states for item in state.items for probe in item.faults}
     if any(state.missing for state in traced.states):
         probes.add("step missing")

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import timeit
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import LONG, eventually
+from depth import LONG, eventually, soon
 from storages import NAMES
 
 import relive
@@ -213,7 +214,7 @@ def test_a_child_that_is_forked_while_a_save_is_written_saves(folder: Path, monk
         go_on.set()
         for t in range(4000):
             buffer.add(env_ids=[0], **step(t))
-        saved = buffer.save(folder / "child", wait=False).wait(10)
+        saved = buffer.save(folder / "child", wait=False).wait(60)
         assert saved.done
         with pytest.raises(relive.errors.ReliveError, match="stayed in the process that this one was forked from"):
             saving.wait()
@@ -270,10 +271,7 @@ def test_calls_of_a_child_cost_what_they_cost() -> None:
 
     def child() -> None:
         buffer.sample(8)
-        begin = time.perf_counter()
-        for _ in range(200):
-            buffer.sample(8)
-        assert time.perf_counter() - begin < 0.5  # each of them gave way for 5 ms
+        soon(lambda: timeit.timeit(lambda: buffer.sample(8), number=10), 0.025)  # each of them gave way for 5 ms
 
     with at_work(*[lambda: buffer.sample(64)] * 4):
         for _ in range(2):

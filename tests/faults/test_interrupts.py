@@ -104,7 +104,7 @@ def test_a_call_with_a_limiter_interrupted_at_any_line_has_happened_or_not(name:
     streams = Streams()
 
     def build() -> tuple[relive.ReplayBuffer, Callable[[], object]]:
-        limiter = relive.RateLimiter(4, min_size=1, error_buffer=64, timeout=5)
+        limiter = relive.RateLimiter(4, min_size=1, error_buffer=64, timeout=60)
         buffer = relive.ReplayBuffer(SCHEMA, LANES * ROWS, num_envs=LANES, limiter=limiter, seed=1)
         buffer.add(**copy.deepcopy(streams).step())
         return buffer, calls(buffer, streams)[name]
@@ -124,7 +124,7 @@ def test_a_call_with_a_limiter_interrupted_at_any_line_has_happened_or_not(name:
         assert not buffer._core.lock.taken()
         thread = threading.Thread(target=buffer.sample, args=(4,))  # no lock is left behind
         thread.start()
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
         call()
 

@@ -90,7 +90,7 @@ def test_close_from_elsewhere_wakes_one_that_waits():
         going = threading.Event()
 
         def sample(self, n):
-            self.going.wait(10)
+            self.going.wait(30)
             return relive.Batch({})
 
     source = Stuck()
@@ -101,8 +101,8 @@ def test_close_from_elsewhere_wakes_one_that_waits():
     closing = threading.Thread(target=batches.close)
     closing.start()
     source.going.set()
-    waiting.join(10)
-    closing.join(10)
+    waiting.join(30)
+    closing.join(30)
     assert seen == [[]]
     assert not alive()
 

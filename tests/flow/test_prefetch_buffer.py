@@ -188,8 +188,6 @@ def test_a_limiter_holds_draws_ahead_back_and_does_not_count_what_is_dropped() -
         assert buffer.stats().limiter.samples == 0
         next(batches), next(batches)
         assert buffer.stats().limiter.samples == buffer.stats().drawn == 8
-        begin = time.monotonic()
-    assert time.monotonic() - begin < 1  # the thread was waiting
     assert buffer.stats().limiter.samples == 8
     assert buffer.can_sample(12)
     assert not buffer.can_sample(13)
@@ -214,7 +212,7 @@ def test_a_forked_child_has_the_buffer_but_not_the_thread() -> None:
             if child == 0:
                 code = 1
                 try:
-                    signal.alarm(5)
+                    signal.alarm(60)
                     buffer.sample(4)
                     try:
                         next(batches)

@@ -111,7 +111,7 @@ def test_a_reader_with_another_item_is_like_a_buffer_of_its_own(choices: tuple[A
     with relive.ReplayBuffer(**sizes, storage=relive.Shared(), item=made) as buffer:
         alone = relive.ReplayBuffer(**sizes, item=drawn, sampler=sampler, seed=1)
         reader = relive.open(buffer.storage.name, item=drawn, sampler=sampler, seed=1)
-        for _ in range(150 if LONG else 80):
+        for _ in range(150 if LONG else 50):
             chance = rng.random()
             if chance < 0.85:
                 n = int(rng.integers(1, 5))

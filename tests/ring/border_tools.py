@@ -6,6 +6,7 @@ import ast
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,7 +55,8 @@ def guard(values: Any, dtype: Any = np.int64) -> np.ndarray:
 
 
 def margins_are_whole() -> bool:
-    return all((memory[:MARGIN] == 0xA5).all() and (memory[len(memory) - MARGIN :] == 0xA5).all() for memory in guarded)
+    sound = MARGIN * b"\xa5"
+    return all(memory[:MARGIN].tobytes() == memory[len(memory) - MARGIN :].tobytes() == sound for memory in guarded)
 
 
 @dataclass
@@ -103,9 +105,14 @@ def lived(across: bool = False) -> tuple[Any, dict[str, Any]]:
     """A ring whose lanes have wrapped, and its arrays."""
     arguments = ring_arguments(across)
     ring = native.Ring(**arguments)
-    for t in range(4):
-        ring.write(**steps_of(3, 4, 4 * t, np.ascontiguousarray))
+    for steps in four_calls():
+        ring.write(**steps)
     return ring, arguments
+
+
+@cache
+def four_calls() -> list[dict[str, Any]]:
+    return [steps_of(3, 4, 4 * t, np.ascontiguousarray) for t in range(4)]
 
 
 def drawable(ring: Any) -> np.ndarray:

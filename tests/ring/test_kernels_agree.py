@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import some_of_each
+from depth import pairs, some_of_each
 from hypothesis import given, settings
 from programs import Call, assert_same_results, programs, run
 from shipped import SAMPLERS
@@ -32,8 +32,7 @@ def test_both_back_ends_agree(program: Any) -> None:
     assert_same_results(run(FIRST, *program), run("numpy", *program))
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize(("name", "lanes"), pairs(SAMPLERS, [1, 3]))
 def test_every_sampler_draws_alike(name: str, lanes: int) -> None:
     """Whatever random programs happen to draw by: before and after a ring went round, with ends and updates."""
     sampler, drawn = SAMPLERS[name], []
@@ -107,7 +106,7 @@ def is_ids(result: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("n_step", "ring", "chunk"),
-    some_of_each(product([1, 3, 8, 9, 40], [(1, 70), (3, 70), (2, 260)], [False, True]), itemgetter(0), 3),
+    some_of_each(product([1, 3, 8, 9, 40], [(1, 70), (3, 70), (2, 260)], [False, True]), itemgetter(0), 2),
 )
 def test_both_back_ends_find_the_same_windows(n_step: int, ring: tuple[int, int], chunk: bool) -> None:
     """Check marks that are read together and one by one: at ends, blocks' borders and after laps."""

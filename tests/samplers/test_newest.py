@@ -114,7 +114,7 @@ def test_both_kernels_and_all_storages_draw_alike(replacement: bool, tmp_path: P
         (tmp_path / str(number)).mkdir()
         choices = {"sampler": sampler(replacement=replacement)}
         with _kernels.use(kernels), opened(storage, tmp_path / str(number), **choices) as buffer:
-            runs.append(live(buffer, Model(), np.random.default_rng(2), 300))
+            runs.append(live(buffer, Model(), np.random.default_rng(2), 300 if LONG else 150))
     for run in runs[1:]:
         for (ids, weights), (others, their_weights) in zip(runs[0], run, strict=True):
             np.testing.assert_array_equal(ids, others)

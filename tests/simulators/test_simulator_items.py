@@ -37,7 +37,7 @@ import relive
 from relive.errors import ReliveWarning
 from relive.simulators import Recorder, schema_of
 
-STEPS, EPISODES = 120, 400
+STEPS, EPISODES = 80, 400
 
 
 @dataclass
@@ -164,12 +164,12 @@ def test_every_stored_item_happened(name: str, finals: bool, monkeypatch: pytest
             frames = plain(obs, form).copy()
             code = code_of(torch.from_numpy(frames)).float()
             live = frames[:, 2] - 1 < length_of(*(frames[:, :2].T - 1))
-            with NoWait() if t % 4 == 0 or t > 100 else nullcontext():
+            with NoWait() if t % 4 == 0 or t > 60 else nullcontext():
                 obs = recorder.step(code[:, None].clone(), log_prob=code)[0]
             assert ((recorder.ids >= 0).numpy() == live).all()
             stored += live.sum()
             obs = resets(form, recorder, happened, obs, rng, t)
-            if t % 30 == 29 or t == STEPS - 1:
+            if t % 40 == 39 or t == STEPS - 1:
                 compare(form, buffer, happened, stored)
     texts = [str(one.message) for one in said if one.category is ReliveWarning]
     told = [] if finals else [recorder.simulator.remedy]

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,7 @@ VERBS = set((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").sp
 # Not part of replay proper. The last three names are those of modules that became `_adapters`.
 AROUND = {"lab", "cpprb", "sb3", "tianshou", "torchrl", "gymnasium", "minari", "_adapters", "ray", "checkpoints"}
 AROUND |= {"simulators", "trajectories", "doctor", "cli", "testing", "_counted", "_episodes", "_offline"}
-LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -41,13 +39,33 @@ def code_lines(path: Path) -> int:
     return python_code(text) if path.suffix == ".py" else cpp_code(text)
 
 
+@cache
 def python_code(text: str) -> int:
+    lines = text.splitlines()
+    found = {number for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")}
     docstrings: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    tree, count = parsed(text), 0
+    for node in blocks(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             docstrings.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in LAYOUT]
-    return len({line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - docstrings)
+            count += 2
+    for node in ast.walk(tree) if text.count('"""') > count else ():
+        if isinstance(node, ast.Constant | ast.JoinedStr) and '"""' in lines[node.lineno - 1]:
+            found.update(range(node.lineno, (node.end_lineno or 0) + 1))
+    return len(found - docstrings)
+
+
+def blocks(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements at any depth, and what groups them."""
+    left = [tree]
+    while left:
+        yield (node := left.pop())
+        left += [each for each in ast.iter_child_nodes(node) if isinstance(each, BLOCKS)]
+
+
+@cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def cpp_code(text: str) -> int:
@@ -68,12 +86,13 @@ class Checkout:
     def __init__(self, root: Path) -> None:
         self.root, self.source = root, root / "src" / "relive"
         self.files = {path.relative_to(self.source): path for path in sorted(self.source.rglob("*.py"))}
-        self.trees = {path: ast.parse(file.read_text(encoding="utf-8")) for path, file in self.files.items()}
+        self.trees = {path: parsed(file.read_text(encoding="utf-8")) for path, file in self.files.items()}
+        self.walked = {path: list(ast.walk(tree)) for path, tree in self.trees.items()}
 
     def nodes(self, kind: Any) -> Iterator[tuple[str, Any]]:
         """Yield every node of a kind, and its position."""
-        for path, tree in self.trees.items():
-            yield from ((f"{path}:{node.lineno}", node) for node in ast.walk(tree) if isinstance(node, kind))
+        for path, nodes in self.walked.items():
+            yield from ((f"{path}:{node.lineno}", node) for node in nodes if isinstance(node, kind))
 
     def entries(self) -> list[str]:
         names = sorted(path.name for path in self.source.iterdir())
@@ -85,9 +104,9 @@ class Checkout:
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
         rooms, found = set(self.rooms()), set()
-        for path, tree in self.trees.items():
+        for path, nodes in self.walked.items():
             package = ("relive", *path.parts[:-1])
-            for node in ast.walk(tree):
+            for node in nodes:
                 names: list[tuple[str, ...]] = []
                 if isinstance(node, ast.Import):
                     names = [tuple(alias.name.split(".")) for alias in node.names]
@@ -197,10 +216,10 @@ class Checkout:
     def core_uses(self) -> list[str]:
         """List uses of a buffer's private parts, and imports of private rooms, in rooms that need only public names."""
         found = []
-        for path, tree in self.trees.items():
+        for path, nodes in self.walked.items():
             if room(path) not in AS_USERS and path.parts[:2] != ("ray", "rllib"):
                 continue
-            for node in ast.walk(tree):
+            for node in nodes:
                 if isinstance(node, ast.Attribute) and node.attr in ("_core", "_ring", "_buffer"):
                     own = isinstance(node.value, ast.Name) and node.value.id == "self" and node.attr != "_core"
                     found += [] if own else [f"{path}:{node.lineno}: {ast.unparse(node)}"]
@@ -268,10 +287,10 @@ def lines(path: Path) -> int:
 def names_taken(module: str, path: Path) -> Iterator[tuple[str, str, str]]:
     """Yield, for each import of a module, its origin, the name, and its name here."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((alias.name.rpartition(".")[0], alias.name.rpartition(".")[2], "") for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module":
             literal = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
             yield literal.rpartition(".")[0], literal.rpartition(".")[2], ""
         elif isinstance(node, ast.ImportFrom):

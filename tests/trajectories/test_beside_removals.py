@@ -7,13 +7,14 @@ import os
 import sys
 import threading
 import time
+import timeit
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
-from depth import LONG, eventually
+from depth import LONG, eventually, soon
 from moving_directory import written_by
 
 from relive._disk.files import Folder
@@ -21,7 +22,7 @@ from relive.errors import StorageError
 from relive.trajectories import Prefetch, TrajectoryReplayBuffer, _catalog, _open_files, inspect, verify
 from relive.trajectories._source import SafetensorsSource
 
-SECONDS = 60.0 if LONG else 2.5
+SECONDS = 60.0 if LONG else 1.0
 
 WRITER = """
 import os, sys, time
@@ -203,7 +204,7 @@ def test_a_file_that_goes_after_its_entry(folder, monkeypatch):
         reader, real, gate = TrajectoryReplayBuffer(seed=0, cache_size=0), SafetensorsSource.read, threading.Event()
         reader.load_checkpoint(folder)
         discard = Folder.discard
-        monkeypatch.setattr(Folder, "discard", lambda folder, name: (gate.wait(20), discard(folder, name)))
+        monkeypatch.setattr(Folder, "discard", lambda folder, name: (gate.wait(60), discard(folder, name)))
 
         def read(source: SafetensorsSource, *arguments: Any) -> None:
             real(source, *arguments)
@@ -276,16 +277,18 @@ def test_a_file_that_is_missing_for_good_is_damage_at_once(format, folder):
         buffer.save_checkpoint(folder / "saved")
     sorted((folder / "saved").glob("trajectory_*"))[1].unlink()
     assert len(inspect(folder / "saved").missing) == 1
-    begin = time.monotonic()
     with closing(TrajectoryReplayBuffer()) as reader:
         if format == "pt":  # RLinf's own lack files
             with pytest.warns(match="the files of 3 trajectories"):
                 reader.load_checkpoint(folder / "saved")
             return
-        with pytest.raises(StorageError, match="got no file"):
-            reader.load_checkpoint(folder / "saved")
-        assert len(verify(folder / "saved")) == 1
-        assert time.monotonic() - begin < 0.5
+
+        def looks() -> None:
+            with pytest.raises(StorageError, match="got no file"):
+                reader.load_checkpoint(folder / "saved")
+            assert len(verify(folder / "saved")) == 1
+
+        soon(lambda: timeit.timeit(looks, number=1), 0.5)
 
 
 def test_a_writer_that_loads_a_checkpoint(folder):

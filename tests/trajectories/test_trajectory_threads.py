@@ -90,7 +90,7 @@ def test_an_add_waits_when_the_queue_is_full_and_not_before(room, folder):
         system.before = lambda name, args: None if name != "fsync" else gate.wait(60)
         try:
             first, told = start(lambda: [buffer.add_trajectories([simple(k)]) for k in range(room)])
-            first.join(20)
+            first.join(60)
             assert told == [[None] * room], "there was room, and it waited"
             assert buffer.get_stats()["added"] == room
             assert buffer.get_stats()["flushed"] == 0
@@ -100,7 +100,7 @@ def test_an_add_waits_when_the_queue_is_full_and_not_before(room, folder):
             assert buffer.get_stats()["memory_bytes"] <= (room + 1) * size
             assert len(buffer.sample(10)["code"]) == 10, "drawing does not wait"
             gate.set()
-            waiting.join(20)
+            waiting.join(60)
             assert told == [None]
             assert buffer.sync() == (room + 1,) * 3
         finally:
@@ -127,7 +127,7 @@ def test_flushed_comes_before_durable(folder):
             assert waiting.is_alive()
         finally:
             gate.set()
-        waiting.join(20)
+        waiting.join(60)
         assert told == [(1, 1, 1)]
     with pytest.warns(ReliveWarning, match="indexed 1 complete file"):
         left = TrajectoryReplayBuffer(folder / "left")
@@ -175,13 +175,13 @@ def test_a_draw_reads_deleted_files_that_it_has_opened_and_else_is_repeated(load
         buffer.add_trajectories([simple(k) for k in range(3)])
         buffer.sync()
         reading, drawn = start(lambda: buffer.sample(30))
-        assert come.acquire(timeout=20)
+        assert come.acquire(timeout=60)
         buffer.load_checkpoint(folder / "saved") if loads else buffer.add_trajectories(new)
         buffer.sync()
         assert len(list(own.glob("trajectory*"))) == 3
         for _ in range(2):
             go.release()
-        reading.join(20)
+        reading.join(60)
         assert_whole(drawn[0], {0, 1, 2} if old else {10, 11, 12})
         go.release()
         assert_whole(buffer.sample(30), {10, 11, 12})
@@ -203,12 +203,12 @@ def test_a_save_keeps_the_files_that_it_copies(folder, monkeypatch):
         buffer.add_trajectories([simple(k) for k in range(3)])
         buffer.sync()
         saving, told = start(lambda: buffer.save_checkpoint(folder / "saved"))
-        assert come.wait(20)
+        assert come.wait(60)
         buffer.add_trajectories([simple(k) for k in range(3, 6)])
         buffer.sync()
         assert len(list((folder / "own").glob("trajectory*"))) == 6
         go.set()
-        saving.join(20)
+        saving.join(60)
         assert told == [None]
         assert len(list((folder / "own").glob("trajectory*"))) == 3
     saved = TrajectoryReplayBuffer()
@@ -238,7 +238,7 @@ def test_draws_beside_endless_retention(folder):
                     buffer.load_trajectory(buffer.list_trajectory_ids()[-1])
         finally:
             over.set()
-        adding.join(20)
+        adding.join(60)
         assert added == [None]
 
 
@@ -261,14 +261,14 @@ def test_who_asks_for_one_trajectory_waits_for_a_load(folder):
         system.before = before
         loading, told = start(lambda: buffer.load_checkpoint(folder / "saved"))
         try:
-            assert come.wait(20)
+            assert come.wait(60)
             asking, asked = start(lambda: [buffer.load_trajectory(0), buffer.get_trajectory_info(0)])
             asking.join(0.2)
             assert asking.is_alive()
         finally:
             go.set()
-        loading.join(20)
-        asking.join(20)
+        loading.join(60)
+        asking.join(60)
         assert told == [None]
         assert asked[0][0]["code"][0, 0, 0] == 10
 
@@ -287,14 +287,14 @@ def test_a_save_holds_nobody_up(folder):
         system.before = before
         saving, told = start(lambda: buffer.save_checkpoint(folder / "saved"))
         try:
-            assert come.wait(20)
+            assert come.wait(60)
             others, results = start(lambda: [buffer.add_trajectories([simple(k) for k in range(3, 9)]), buffer.sync()])
-            others.join(20)
+            others.join(60)
             assert results == [[None, (9, 9, 9)]]
             assert_whole(buffer.sample(30), {6, 7, 8})
         finally:
             go.set()
-        saving.join(20)
+        saving.join(60)
         assert told == [None]
         assert len(list((folder / "own").glob("trajectory*"))) == 3, "what the save held is gone now"
     with TrajectoryReplayBuffer() as saved:

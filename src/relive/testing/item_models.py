@@ -52,6 +52,7 @@ class TransitionsModel:
     starts: int = 1
     older: int = 0
     chunk: bool = False
+    grows = False  # what is complete stays as it is
 
     def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
         """Return the n-step item that starts at `anchor`, or None while its window is not complete."""
@@ -109,6 +110,7 @@ class SequencesModel:
     older: int = 1
     burn_in: int = 0
     every: int = 1
+    grows = False
 
     def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
         """Return the sequence of `anchor`, or None while some of its observations are to come."""
@@ -129,10 +131,11 @@ class SequencesModel:
         before = [None] * front + before + [None] * (total - len(before))
         kept = first.step.number % self.every == 0
         states = {name: first.step.extras[name] for name in self.state}
+        action, reward = _zeros(anchor.step.action), _zeros(anchor.step.reward)
         fields: dict[str, Nested] = {
             "all_obs": stacked(observations),
-            "all_prev_action": stacked([_zeros(anchor.step.action) if s is None else s.action for s in before]),
-            "all_prev_reward": stacked([_zeros(anchor.step.reward) if s is None else s.reward for s in before]),
+            "all_prev_action": stacked([action if s is None else s.action for s in before]),
+            "all_prev_reward": stacked([reward if s is None else s.reward for s in before]),
             **{name: state if kept else _zeros(state) for name, state in states.items()},
             **self.rows(steps, observations, front),
             "first": np.bool_(begin == 0),
@@ -165,7 +168,7 @@ class SequencesModel:
             if name in self.state or name == "obs":
                 continue
             shown = [window[name] for window in windows]
-            values = [observations[i + self.n] if name == "next_obs" else _zeros(shown[0]) for i in range(self.length)]
+            values = observations[self.n :] if name == "next_obs" else [_zeros(shown[0])] * self.length
             values[front : front + len(shown)] = shown
             fields[name] = stacked(values)
         return fields

@@ -60,6 +60,7 @@ class OracleBuffer:
         self.initial, self.frames = initial, most_frames(stacks)
         self.lanes = [Lane(stacks) for _ in range(num_envs)]
         self.drawable: set[int] = set()
+        self._expanded: dict[int, tuple[int, Any]] = {}  # items that stay, and the cuts of their lanes until then
         self.priority: dict[int, float] = {}
         self.highest: float | None = None
         self.stale = 0
@@ -131,8 +132,9 @@ class OracleBuffer:
         New items get the priority that they were given, or else the largest so far.
         """
         anchors = {key: anchor for key, anchor in self.anchors().items() if self.is_stored(anchor)}
-        complete = {key for key in anchors.keys() - self.drawable if self.item.expand(anchors[key]) is not None}
+        complete = {key for key in anchors.keys() - self.drawable if self.expanded(key, anchors[key]) is not None}
         self.drawable = (self.drawable & anchors.keys()) | complete
+        self._expanded = {key: item for key, item in self._expanded.items() if key in self.drawable}
         self.priority = {key: value for key, value in self.priority.items() if key in self.drawable}
         for key in self.drawable - self.priority.keys():
             given = anchors[key].step.priority
@@ -163,6 +165,7 @@ class OracleBuffer:
         Returns how many were given.
         """
         anchors, written = self.anchors(), 0
+        self._expanded.clear()
         for place, key in enumerate(ids):
             if key in anchors:
                 step, given = anchors[key].step, mapped(lambda value, at=place: value[at], values)
@@ -212,7 +215,15 @@ class OracleBuffer:
     def items(self) -> dict[int, Any]:
         """Return every drawable id and its item, by ascending id."""
         anchors = self.anchors()
-        return {key: self.item.expand(anchors[key]) for key in sorted(self.drawable)}
+        return {key: self.expanded(key, anchors[key]) for key in sorted(self.drawable)}
+
+    def expanded(self, key: int, anchor: Anchor) -> Any:
+        """Return the item of an anchor; one that does not grow is expanded anew after cuts alone."""
+        if getattr(self.item, "grows", True):
+            return self.item.expand(anchor)
+        if self._expanded.get(key, (-1,))[0] != anchor.lane.cuts:
+            self._expanded[key] = anchor.lane.cuts, self.item.expand(anchor)
+        return self._expanded[key][1]
 
     def undrawable(self) -> list[int]:
         """List ids near every edge that must be refused: overwritten, boundary rows, waiting steps, the next."""
