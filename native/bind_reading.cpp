@@ -59,6 +59,13 @@ nb::object PyRing::snapshot() const {
     return counters.array;
 }
 
+nb::object PyRing::sums() const {
+    Out<std::int64_t> totals(std::vector<npy_intp>{npy_intp(COUNTERS)});
+    const Sums found = ring.sums(false);
+    std::memcpy(totals.data, &found.of, sizeof(Lane));
+    return totals.array;
+}
+
 nb::object PyRing::standing(In<int64_t> ids) const {
     Out<std::int64_t> rows(ids.size);
     run(ids.size, [&] { ring.standing(ids.data, ids.size, rows.data); });
