@@ -113,7 +113,8 @@ class DeviceBuffer:
     ) -> None:
         for name in elsewhere:
             raise unknown(name)
-        choices = Choices.checked(schema, capacity, num_envs, item, sampler, None, boundaries, "DeviceBuffer")
+        share = check.real(boundaries, "DeviceBuffer(boundaries)", low=0.0, high=1.0)
+        choices = Choices.checked(schema, capacity, num_envs, item, sampler, None, share, "DeviceBuffer")
         refuse(choices)
         self._choices, self.device = choices, device_of(device)
         self.schema, self.item, self.sampler = choices.schema, choices.item, choices.sampler
@@ -155,6 +156,7 @@ class DeviceBuffer:
         if buffer.limiter is not None:
             wanted, remedy = "a buffer without a limiter", "one thread adds and learns here"
             raise ArgumentError(message(wanted, f"`{buffer.limiter!r}`", "DeviceBuffer.of(buffer)", remedy))
+        reserved = buffer.boundaries
         made = cls(
             buffer.schema,
             buffer.capacity,
@@ -163,7 +165,7 @@ class DeviceBuffer:
             sampler=buffer.sampler,
             device=device,
             seed=seed,
-            boundaries=buffer.boundaries,
+            boundaries=reserved if reserved <= 1 else min(reserved * buffer.num_envs / buffer.capacity, 1.0),
         )
         _host.fill(made, made._ring, buffer)
         return made
