@@ -155,9 +155,9 @@ private:
         if (!last.is_valid()) nb::raise_python_error();
         const size_t room = size_t(n) * 8 * size_t(3 + expansion_.scratch());
         const bool alone = n < WORTH_RELEASING && n * expansion_.rows() < WORTH_RELEASING;
-        std::vector<char> own(alone ? 0 : room);
+        const auto own = std::make_unique_for_overwrite<char[]>(alone ? 0 : room);
         if (alone && scratch_.size() < room) scratch_.resize(room);
-        char* const scratch = alone ? scratch_.data() : own.data();
+        char* const scratch = alone ? scratch_.data() : own.get();
         std::vector<char*> to;
         for (size_t f = 0; f < layout_->fields().size(); ++f) to.push_back(Items::data(items, f));
         chooser_.prepare(n);

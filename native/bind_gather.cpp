@@ -250,8 +250,8 @@ void bind_gather(nanobind::module_& m) {
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, std::int64_t length, In<float> discounts,
                bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states, bool step_ids,
                std::int64_t burn_in, bool first) {
-                return sequences_within(nb::borrow(gather), nb::borrow(ring), length, discounts, time_major, shown,
-                                        summed, gammas, states, step_ids, burn_in, first);
+                return sequences_of_single(nb::borrow(gather), nb::borrow(ring), length, discounts, time_major, shown,
+                                           summed, gammas, states, step_ids, burn_in, first);
             },
             nb::arg("ring"), nb::arg("length"), nb::arg("discounts"), nb::arg("time_major"), nb::arg("shown"),
             nb::arg("summed"), nb::arg("gammas"), nb::arg("states"), nb::arg("step_ids"), nb::arg("burn_in"),

@@ -146,6 +146,8 @@ public:
     }
 
     std::size_t size() const { return columns_.size(); }
+    std::size_t pick(std::size_t c) const { return picks_[c]; }
+    const char* at(std::size_t c, std::int64_t row) const { return columns_[c].column.at(row); }
     std::size_t row(std::size_t c) const { return columns_[c].column.row; }
     nb::handle column(std::size_t c) const { return keep_[c]; }
 
@@ -169,7 +171,7 @@ private:
             for (std::int64_t memory = steps.memory; count > 0;) {
                 const std::int64_t n = std::min(count, ring.together(memory));
                 strip(ring.storage_row(number, memory), column.stride, n);
-                memory = (memory + n) % ring.depth;
+                memory = ring.wrapped(memory + n);
                 count -= n;
             }
         }
@@ -201,7 +203,7 @@ private:
         for (const Run& run : runs_of(next)) {
             const std::int64_t begin = run.count * std::int64_t(part) / parts;
             const std::int64_t end = run.count * (std::int64_t(part) + 1) / parts;
-            std::int64_t row = ring.storage_row(next.number, (run.memory + begin) % ring.depth);
+            std::int64_t row = ring.storage_row(next.number, ring.wrapped(run.memory + begin));
             for (std::int64_t i = begin; i < end; ++i, row = ring.next_row(row))
                 for (const Span& span : records_) prefetch_row(span.data + std::size_t(row) * span.stride, span.bytes);
         }
@@ -283,8 +285,8 @@ private:
 };
 
 // Sequences for the native `sample`.
-nb::object sequences_within(nb::object gather, nb::object ring, std::int64_t length, In<float> discounts,
-                            bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states,
-                            bool step_ids, std::int64_t burn_in, bool first);
+nb::object sequences_of_single(nb::object gather, nb::object ring, std::int64_t length, In<float> discounts,
+                               bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states,
+                               bool step_ids, std::int64_t burn_in, bool first);
 
 }  // namespace relive

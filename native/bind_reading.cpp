@@ -59,6 +59,13 @@ nb::object PyRing::snapshot() const {
     return counters.array;
 }
 
+nb::object PyRing::sums() const {
+    Out<std::int64_t> totals(std::vector<npy_intp>{npy_intp(COUNTERS)});
+    const Sums found = ring.sums(false);
+    std::memcpy(totals.data, &found.of, sizeof(Lane));
+    return totals.array;
+}
+
 nb::object PyRing::standing(In<int64_t> ids) const {
     Out<std::int64_t> rows(ids.size);
     run(ids.size, [&] { ring.standing(ids.data, ids.size, rows.data); });
@@ -141,7 +148,8 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
         before.emplace(wide);
     }
     const auto flags = [](Out<bool>& out) { return reinterpret_cast<uint8_t*>(out.data); };
-    Unrolled out{steps.data, discount.data, flags(terminated), flags(truncated), flags(mask), {}, {}, {}};
+    const Unrolled out{steps.data, discount.data, flags(terminated), flags(truncated), flags(mask)};
+    std::vector<int64_t> apart, successors, begins;
     run(items * count, [&] {
         ring.ids(slots.data, items, ids.data);
         Sequence one, other, *now = &one, *next = &other;
@@ -149,6 +157,11 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
         for (int64_t b = 0; b < items; ++b, std::swap(now, next)) {
             if (b + 1 < items) sequences.find(slots.data[b + 1], *next);
             sequences.windows(*now, b, out);
+            const auto note_apart = [&](int64_t i, int64_t row) {
+                apart.push_back(b * length + i);
+                successors.push_back(row);
+            };
+            if (ring.across) sequences.joints(*now, note_apart, [&](int64_t i) { begins.push_back(b * count + i); });
             lead.data[b] = now->lead;
             first.data[b] = now->first;
             if (listed) sequences.list(*now, observed->data + b * count, before->data + b * count);
@@ -157,8 +170,8 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
     });
     const auto or_none = [](auto& made) { return made ? made->array : nb::none(); };
     return plan(plans().unrolled, ids.array, or_none(observed), or_none(before), steps.array, discount.array,
-                terminated.array, truncated.array, mask.array, listed_of(out.apart), listed_of(out.successors),
-                listed_of(out.begins), lead.array, first.array);
+                terminated.array, truncated.array, mask.array, listed_of(apart), listed_of(successors),
+                listed_of(begins), lead.array, first.array);
 }
 
 nb::object PyRing::stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const {

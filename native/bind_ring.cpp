@@ -236,6 +236,8 @@ void bind_ring(nanobind::module_& m) {
         .def("look", &PyRing::look)
         .def("overtaken", &PyRing::overtaken, nb::arg("ids"))
         .def("snapshot", &PyRing::snapshot)
+        .def("sums", &PyRing::sums)
+        .def("forget_sums", [](PyRing& owner) { owner.ring.forget_sums(); })
         .def("write", &PyRing::write, nb::arg("values"), nb::arg("next_values").none(), nb::arg("terminated"),
              nb::arg("truncated"), nb::arg("lanes"), nb::arg("priority").none())
         .def("cut", &PyRing::cut, nb::arg("lanes"))

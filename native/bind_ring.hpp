@@ -110,6 +110,7 @@ public:
     void look();
     nb::object overtaken(In<int64_t> ids) const;
     nb::object snapshot() const;
+    nb::object sums() const;
 
     Ring ring;
     Inputs inputs;      // of the call that is being made

@@ -34,6 +34,11 @@ inline bool all_priorities(const double* values, int64_t n) {
 
 // Whether numbers in [0, limit) are all different.
 inline bool all_different(const int64_t* numbers, int64_t n, int64_t limit) {
+    if (n * n < limit / 64) {  // less work than to make a list of all
+        for (int64_t i = 1; i < n; ++i)
+            if (std::find(numbers, numbers + i, numbers[i]) != numbers + i) return false;
+        return true;
+    }
     std::vector<bool> seen(static_cast<size_t>(limit));
     for (int64_t i = 0; i < n; ++i) {
         if (seen[size_t(numbers[i])]) return false;

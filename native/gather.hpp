@@ -9,10 +9,11 @@
 
 namespace relive {
 
+// The job is a copy: what is written could else be the job itself, which would be read again at each row.
 template <typename Copy>
-static inline void copy_rows(const Job& job, int64_t begin, int64_t end, Copy copy) {
-    for (int64_t i = begin; i < end; ++i)
-        copy(job.to + size_t(i) * job.row, job.from + size_t(job.rows[i]) * job.stride, job.row);
+static inline void copy_rows(const Job job, int64_t begin, int64_t end, Copy copy) {
+    char* to = job.to + size_t(begin) * job.row;
+    for (int64_t i = begin; i < end; ++i, to += job.row) copy(to, job.from + size_t(job.rows[i]) * job.stride, job.row);
 }
 
 // The size is looked at once for several rows, so that each loop is as tight as if it were written for that size.
@@ -24,6 +25,8 @@ static inline void copy_rows(const Job& job, int64_t begin, int64_t end) {
             return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { copy_block<4>(to, from); });
         case 8:
             return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { copy_block<8>(to, from); });
+        case 16:
+            return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { copy_block<16>(to, from); });
         default:
             break;
     }
@@ -70,9 +73,10 @@ static inline void gather(const Job* jobs, size_t count, const Fetch* fetches, s
     const size_t streamed = bytes < BEYOND_CACHES ? SIZE_MAX : STREAMED;
     for (int64_t begin = -AHEAD; begin < n; begin += TOGETHER) {
         const int64_t fetch = begin + AHEAD, fetched = fetch + TOGETHER < n ? fetch + TOGETHER : n;
-        for (int64_t i = fetch; i < fetched; ++i)
-            for (size_t f = 0; f < spans; ++f)
-                prefetch_row(fetches[f].from + size_t(fetches[f].rows[i]) * fetches[f].stride, fetches[f].bytes);
+        for (size_t f = 0; f < spans; ++f) {
+            const Fetch of = fetches[f];
+            for (int64_t i = fetch; i < fetched; ++i) prefetch_row(of.from + size_t(of.rows[i]) * of.stride, of.bytes);
+        }
         if (begin < 0) continue;
         const int64_t end = begin + TOGETHER < n ? begin + TOGETHER : n;
         for (size_t c = 0; c < count; ++c)

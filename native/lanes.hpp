@@ -105,4 +105,13 @@ inline T peek(const T& source) {
     return std::atomic_ref<T>(const_cast<T&>(source)).load(std::memory_order_relaxed);
 }
 
+// A copy of a lane, counter by counter: they were stored so a moment ago, and a processor that loads two of them at
+// once waits until both stores are through.
+inline Lane copied(const Lane& lane) {
+    Lane copy;
+    for (size_t i = 0; i < COUNTERS; ++i)
+        reinterpret_cast<int64_t*>(&copy)[i] = peek(reinterpret_cast<const int64_t*>(&lane)[i]);
+    return copy;
+}
+
 }  // namespace relive

@@ -43,7 +43,7 @@ protected:
 
     // Write the newest frames to a storage row.
     template <typename Value>
-    void observe_at(Value value, int64_t at) {
+    RELIVE_INLINE void observe_at(Value value, int64_t at) {
         for (size_t c = 0; c < num_obs; ++c) {
             const Column& column = columns[c];
             const Given of = value(c);

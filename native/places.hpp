@@ -71,10 +71,13 @@ public:
         return memory + ((memory >> 63) & depth);
     }
 
+    // A place in a lane's memory that may lie behind its end, but not by a lap.
+    int64_t wrapped(int64_t memory) const { return memory < depth ? memory : memory - depth; }
+
     // The newest row that samplers know by `lane_slot`.
     int64_t row_at(const Position& lane, int64_t lane_slot) const {
         const int64_t behind = lane.lane_slot - lane_slot;
-        return lane.head - (behind > 0 ? behind : behind + rows);
+        return lane.head - behind - (((behind - 1) >> 63) & rows);
     }
 
     // To be called once `lanes` is known.

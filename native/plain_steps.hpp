@@ -4,8 +4,8 @@
 #pragma once
 
 #include "call.hpp"
-#include "rows.hpp"
 #include "spans.hpp"
+#include "tallied.hpp"
 
 namespace relive {
 
@@ -18,7 +18,7 @@ struct Slice {
     int64_t number(int64_t i) const { return steps.numbers ? steps.numbers[first + i] : first + i; }
 };
 
-class PlainSteps : public Rows {
+class PlainSteps : public Tallied {
 public:
     std::vector<Span> spans;  // what one added step touches: all columns (0), and its successor (1)
 
@@ -204,7 +204,16 @@ private:
         const int64_t head = lane.head;
         show(marks[step.at], STEP | START);
         show(marks[step.after], 0);
-        notable_ |= head - lane.cleared == rows;
+        const bool fills = head - lane.cleared == rows;
+        notable_ |= fills;
+        if (summing_) {
+            add(sums_.of.head, 1);
+            add(sums_.of.steps, 1);
+            add(sums_.of.ready, step.ready - lane.ready);
+            add(sums_.of.drawable, step.drawable - lane.drawable);
+            add(sums_.of.stored, step.stored - lane.stored);
+            add(sums_.crowded, crowded(full(lane) || fills, step.stored) - crowded(full(lane), lane.stored));
+        }
         show(lane.memory, after_(lane.memory));
         std::atomic_thread_fence(std::memory_order_release);  // for `snapshot`
         show(lane.oldest, step.oldest);

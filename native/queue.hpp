@@ -30,7 +30,7 @@ public:
     int64_t refresh(const Rows& ring) {
         const std::vector<Group>& groups = known_.changed(ring.touched, ring.lanes);
         if (groups.empty()) return size();
-        bases_.resize(size_t(ring.lanes));
+        bases_.resize(size_t(ring.lanes), -1);
         anchors_.prepare(ring.lanes);
         episodes_.prepare(ring.lanes);
         for (const Group& group : groups) {
@@ -56,7 +56,7 @@ public:
             // The loads are independent of each other, so the processor overlaps their misses by itself.
             for (int64_t i = 0; i < n; ++i) {
                 const int64_t k = base + whole(u[i], count, total);
-                slot[i] = places[k < rows ? k : k - rows];
+                slot[i] = places[wrapped(k, rows)];
             }
             return;
         }
@@ -96,15 +96,16 @@ public:
 private:
     Known known_;
     LaneSums anchors_, episodes_;
-    std::vector<int64_t> bases_;  // where in `places` the oldest anchor of each lane stands
+    std::vector<int64_t> bases_;  // where in `places` the oldest anchor of each lane stands; -1: not looked yet
 
     void take_in(const Rows& ring, int64_t number) {
         const Seen now = look(ring.lane_of[number]);
         Seen& before = seen[number];
         if (!plausible(ring, before, now)) throw std::invalid_argument("relive._ring._native: `seen` was never seen");
-        if (now.ready != before.ready || now.oldest != before.oldest) ends[number] = moved(ring, number, before, now);
+        int64_t& base = bases_[size_t(number)];
+        if (base < 0) base = ends[number].gone % ring.rows;
+        if (now.ready != before.ready || now.oldest != before.oldest) move(ring, number, before, now, base);
         before = now;
-        bases_[size_t(number)] = ends[number].gone % ring.rows;
     }
 
     static int64_t whole(double u, double count, int64_t most) {
@@ -112,10 +113,13 @@ private:
         return k < most - 1 ? k : most - 1;
     }
 
+    // A place below twice as many as there are, modulo these: no branch, since half of a full queue's places wrap.
+    static int64_t wrapped(int64_t k, int64_t rows) { return k - (~((k - rows) >> 63) & rows); }
+
     // The slot of the anchor that is `behind` the oldest of its lane.
     int64_t slot_of(const Rows& ring, int64_t number, int64_t behind) const {
         const int64_t k = bases_[size_t(number)] + behind;
-        return int64_t(places[number * ring.rows + (k < ring.rows ? k : k - ring.rows)]) * ring.lanes + number;
+        return int64_t(places[number * ring.rows + wrapped(k, ring.rows)]) * ring.lanes + number;
     }
 
     // How far behind the oldest anchor a later episode than the oldest begins.
@@ -124,35 +128,39 @@ private:
         return ahead < 0 ? ahead + ring.rows : ahead;
     }
 
-    Ends moved(const Rows& ring, int64_t number, const Seen& before, const Seen& now) {
+    void move(const Rows& ring, int64_t number, const Seen& before, const Seen& now, int64_t& oldest) {
         const int64_t rows = ring.rows;
         T* lane_places = places + number * rows;
-        Ends lane = ends[number];
+        Ends& lane = ends[number];
+        int64_t end = wrapped(oldest + lane.come - lane.gone, rows);
+        // A later lane is most often as far as this one.
+        const T* const later = places + std::min(number + 16, ring.lanes - 1) * rows;
+        RELIVE_PREFETCH_WRITE(later + oldest);
+        RELIVE_PREFETCH_WRITE(later + end);
         const Position at = ring.position(number, now.head);
         const int64_t lost = now.oldest - before.oldest, base = ring.lane_slot_of(at, before.oldest);
-        int64_t k = lane.gone % rows;
-        while (lane.gone < lane.come) {
-            const int64_t ahead = lane_places[k] - base;
+        int64_t gone = lane.gone;
+        while (gone < lane.come) {
+            const int64_t ahead = lane_places[oldest] - base;
             if ((ahead < 0 ? ahead + rows : ahead) >= lost) break;
-            ++lane.gone;
-            if (++k == rows) k = 0;
+            ++gone;
+            if (++oldest == rows) oldest = 0;
         }
-        if (firsts) forget_episodes(ring, number, lane);
+        if (firsts) forget_episodes(ring, number, gone);
+        lane.gone = gone;
         const Moved range(before, now);
-        k = lane.come % rows;
         int64_t lane_slot = ring.lane_slot_of(at, range.come_from);
         for (int64_t row = range.come_from; row < range.come_to; ++row) {
             const int64_t here = ring.storage_row(number, ring.memory_of(at, row));
             if ((ring.mark_at(here) & ANCHOR) == ANCHOR) {
-                if (firsts && !goes_on(ring, here, lane_places[(k ? k : rows) - 1], lane_slot, lane))
-                    firsts[number * rows + lane.episodes_come++ % rows] = T(k);
-                lane_places[k] = T(lane_slot);
+                if (firsts && !goes_on(ring, here, lane_places[(end ? end : rows) - 1], lane_slot, lane))
+                    firsts[number * rows + lane.episodes_come++ % rows] = T(end);
+                lane_places[end] = T(lane_slot);
                 ++lane.come;
-                if (++k == rows) k = 0;
+                if (++end == rows) end = 0;
             }
             if (++lane_slot == rows) lane_slot = 0;
         }
-        return lane;
     }
 
     // Whether an anchor belongs to the episode of the one before: that stands `starts` steps before it in one stream.
@@ -161,14 +169,15 @@ private:
                !ring.begins_since(row, ring.starts);
     }
 
-    // Episodes whose last anchor went; `lane` has its anchors counted already, `ends` not yet.
-    void forget_episodes(const Rows& ring, int64_t number, Ends& lane) const {
-        if (lane.gone == lane.come) {
+    // Episodes whose last anchor went: all anchors before `gone`, which is not in `ends` yet.
+    void forget_episodes(const Rows& ring, int64_t number, int64_t gone) const {
+        Ends& lane = ends[number];
+        if (gone == lane.come) {
             lane.episodes_gone = lane.episodes_come;
             return;
         }
         while (lane.episodes_gone + 1 < lane.episodes_come &&
-               first_of(ring, number, lane.episodes_gone + 1) <= lane.gone - ends[number].gone)
+               first_of(ring, number, lane.episodes_gone + 1) <= gone - lane.gone)
             ++lane.episodes_gone;
     }
 

@@ -22,22 +22,14 @@ public:
         if (observation) add_to_spans(spans, column, 1);
     }
 
-    int64_t sum(int64_t Lane::* counter) const {
-        int64_t total = 0;
-        for (int64_t number = 0; number < lanes; ++number) total += peek(lane_of[number].*counter);
-        return total;
-    }
-
     // The watched notices for which there is reason now; asked for where a call was notable: it has cut a stream, begun
     // one behind an end, or filled a lane.
     uint8_t notices() const {
         uint8_t found = 0;
-        const int64_t added = sum(&Lane::steps), ends = sum(&Lane::ends);
-        if (added >= 100 && sum(&Lane::cuts) * 10 > added) found |= MANY_CUTS;
-        if (ends >= enough_ends && sum(&Lane::repeats) * 10 >= ends * 9) found |= REPEATED_FINALS;
-        for (int64_t number = 0; number < lanes; ++number) {
-            if (full(lane_of[number]) && (kept - lane_of[number].stored) * 100 > kept * 3) found |= MANY_BOUNDARIES;
-        }
+        const Sums now = sums(true);
+        if (now.of.steps >= 100 && now.of.cuts * 10 > now.of.steps) found |= MANY_CUTS;
+        if (now.of.ends >= enough_ends && now.of.repeats * 10 >= now.of.ends * 9) found |= REPEATED_FINALS;
+        if (now.crowded) found |= MANY_BOUNDARIES;
         return found & watched;
     }
 
@@ -46,26 +38,33 @@ public:
     void write(const Steps& steps, int64_t* ids) {
         notable_ = false;
         const Touched::Call call(touched, steps.numbers, steps.n);
+        const Summing summing(*this);
         if (steps.priority) publish(*any_given, 1);
         keeps_given_ = given && observe(*any_given);
         const bool plain = may_be_plain(steps);
         // Values are read in the order in which they lie.
         const int64_t outer = steps.by_time ? steps.length : 1, inner = steps.by_time ? 1 : steps.length;
         const int64_t together = inner == 1 ? TOGETHER : 1;
+        const bool whole = summing_ && inner > 1;  // of many steps of one lane the counters are looked at once
+        summing_ &= !whole;
         for (int64_t first = 0, k = 0; first < outer; ++first)
             for (int64_t i = 0; i < steps.n; i += together) {
                 const int64_t count = std::min(together, steps.n - i), end = k + count * inner;
                 for (int64_t j = i + TOGETHER; j < std::min(i + TOGETHER + count, steps.n); ++j)
                     prefetch(steps.numbers ? steps.numbers[j] : j);
+                const Lane& lane = lane_of[steps.numbers ? steps.numbers[i] : i];
+                const Lane before = whole ? copied(lane) : Lane{};
                 for (; k < end; k += count) put({steps, i, count, k}, plain, ids);
+                if (whole) tally(lane, before, sums_);
             }
     }
 
     void cut(const int64_t* numbers, int64_t n) {
         const Touched::Call call(touched, numbers, n);
+        const Summing summing(*this);
         for (int64_t i = 0; i < n; ++i) {
             const int64_t number = numbers[i];
-            Lane lane = lane_of[number];
+            Lane lane = copied(lane_of[number]);
             if (lane.holds())
                 close(number, lane);
             else if (open(number, lane))
@@ -81,7 +80,7 @@ private:
         if (plain) left = left == 1 ? !write_one(slice, ids) : write_plain(slice, ids, others);
         for (int64_t j = 0; j < left; ++j) {
             const int64_t i = plain ? others[j] : j, number = slice.number(i);
-            Lane lane = lane_of[number];
+            Lane lane = copied(lane_of[number]);
             int64_t at = 0;
             const int64_t row = step(slice.steps, slice.k + i, number, lane, at);
             ids[slice.k + i] = row * lanes + number;
@@ -172,9 +171,6 @@ private:
         make_room(number, lane, (unit - column.slots + 1) * column.every - 1);
         copy_row(column.at(at), value, column.row);
     }
-
-    // Whether more rows were written, since the lane was last empty, than it has.
-    bool full(const Lane& lane) const { return lane.head - lane.cleared > rows; }
 
     // Whether the newest row is a step that has not ended its episode and was not cut.
     bool open(int64_t number, const Lane& lane) const {
@@ -318,6 +314,7 @@ private:
             const int64_t at = row == written ? written_at : storage_row(number, memory_of(lane, row));
             lane.drawable += (marks[at] & ANCHOR) == ANCHOR;
         }
+        if (summing_) tally(lane, shown, sums_);
         show(shown.memory, lane.memory);
         std::atomic_thread_fence(std::memory_order_release);  // for `snapshot`
         show(shown.oldest, lane.oldest);

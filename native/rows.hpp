@@ -56,6 +56,29 @@ public:
 
     bool preceded(int64_t row) const { return !(mark_at(row) & FIRST) && mark_at(previous_row(row)) & STEP; }
 
+    // How many steps of its stream, `most` at most, lie before the one at a storage row, which becomes that of the
+    // first.
+    int64_t preceding(int64_t& row, int64_t most) const {
+        int64_t left = most;
+        while (left > 0) {
+            const int64_t near = lanes == 1 ? row : row & (block() - 1);  // rows before it that lie together
+            if (near < 8 || left < 8) {
+                if (!preceded(row)) break;
+                row = previous_row(row);
+                --left;
+                continue;
+            }
+            // Of each of the last eight rows: a stream begins with it, or no step is before it.
+            const uint64_t begins = (eight_marks(marks + row - 7) & EACH * FIRST) / FIRST;
+            const uint64_t stops = begins | (~eight_marks(marks + row - 8) & EACH * STEP);
+            const int64_t steps = std::countl_zero(stops) / 8;
+            row -= steps;
+            left -= steps;
+            if (steps < 8) break;
+        }
+        return most - left;
+    }
+
     // Where lanes stand during one call: of a single lane it is looked at once, for all items.
     struct OneLane {
         Position at;
@@ -195,7 +218,7 @@ public:
     }
 
     // The window of at most n steps from a storage row on.
-    Window window(int64_t row, int64_t n) const {
+    RELIVE_INLINE Window window(int64_t row, int64_t n) const {
         const int64_t near = together_from(row);
         int64_t last = row, steps = 1;
         if (n <= 8 && near >= 8) {  // without a branch that ends could take
@@ -219,26 +242,39 @@ public:
     template <typename Ahead, typename Each>
     int64_t windows(const int64_t* slots, int64_t count, int64_t n, const float* powers, const Windows& out,
                     Ahead ahead, Each each) const {
-        constexpr int64_t DEEP = 32;
         return looking([=, this](auto look) {
             int64_t behind = 0;
-            for (int64_t i = 0; i < std::min(DEEP, count); ++i) ahead(prefetch_mark(slots[i], look));
-            for (int64_t i = 0; i < count; ++i) {
-                if (i + DEEP < count) ahead(prefetch_mark(slots[i + DEEP], look));
-                int64_t lane_slot, number;
-                split(slots[i], lane_slot, number);
-                const Position now = look(number);
-                const int64_t row = row_at(now, lane_slot);
-                const Window found = window(storage_row(number, memory_of(now, row)), n);
-                behind = std::max(behind, now.head - row);
-                out.ids[i] = row * lanes + number;
-                out.at[i] = found.at;
-                out.after[i] = found.after;
-                out.steps[i] = found.steps;
-                out.terminated[i] = (found.mark & TERMINATED) != 0;
-                out.truncated[i] = (found.mark & TRUNCATED) != 0;
-                out.discount[i] = found.mark & (TERMINATED | LOST) ? 0.0f : powers[found.steps];
-                each(i, found);
+            for (int64_t begin = 0; begin < count; begin += MANY) {
+                const int64_t end = std::min(begin + MANY, count);
+                // Where all of them start first: so their marks are on their way before the first is read.
+                for (int64_t i = begin; i < end; ++i) {
+                    int64_t lane_slot, number;
+                    split(slots[i], lane_slot, number);
+                    const Position now = look(number);
+                    const int64_t row = row_at(now, lane_slot), at = storage_row(number, memory_of(now, row));
+                    RELIVE_PREFETCH(marks + at);
+                    ahead(at);
+                    behind = std::max(behind, now.head - row);
+                    out.ids[i] = row * lanes + number;
+                    out.at[i] = at;
+                }
+                const auto note = [&](int64_t i, const Window& found) RELIVE_INLINE_LAMBDA {
+                    out.after[i] = found.after;
+                    out.steps[i] = found.steps;
+                    out.terminated[i] = (found.mark & TERMINATED) != 0;
+                    out.truncated[i] = (found.mark & TRUNCATED) != 0;
+                    out.discount[i] = found.mark & (TERMINATED | LOST) ? 0.0f : powers[found.steps];
+                    each(i, found);
+                };
+                if (n == 1 && !lookback) {
+                    for (int64_t i = begin; i < end; ++i) {
+                        const int64_t at = out.at[i];
+                        const uint8_t mark = mark_at(at);
+                        note(i, {at, mark & LOST ? at : next_row(at), 1, mark});
+                    }
+                } else {
+                    for (int64_t i = begin; i < end; ++i) note(i, window(out.at[i], n));
+                }
             }
             return behind;
         });
@@ -304,17 +340,8 @@ private:
         if (row < now.head && row >= now.head - rows) RELIVE_PREFETCH(marks + storage_row(number, memory_of(now, row)));
     }
 
-    template <typename Look>
-    RELIVE_INLINE int64_t prefetch_mark(int64_t slot, Look look) const {
-        int64_t lane_slot, number;
-        split(slot, lane_slot, number);
-        const Position now = look(number);
-        const int64_t row = storage_row(number, memory_of(now, row_at(now, lane_slot)));
-        RELIVE_PREFETCH(marks + row);
-        return row;
-    }
-
-    static constexpr uint64_t ENDS = 0x0101010101010101u * END;
+    static constexpr int64_t MANY = 256;  // windows whose marks are fetched together
+    static constexpr uint64_t EACH = 0x0101010101010101u, ENDS = EACH * END;
     static uint64_t eight_marks(const uint8_t* mark) {
         uint64_t word;
         copy_bytes(reinterpret_cast<char*>(&word), reinterpret_cast<const char*>(mark), 8);

@@ -11,42 +11,47 @@
 
 namespace relive {
 
-// Successive steps of a lane, from a position in its memory on; the last one is at the storage row `last`.
+// Successive steps of a lane, from a position in its memory on; `after` is the storage row of the observation behind
+// them, `mark` that of the last one.
 struct Run {
-    int64_t memory, count, last;
+    int64_t memory, count, after;
     uint8_t mark;
 };
 
-// A sequence's lane, the row before its steps (of zeros where there is none), the row that stands at all positions
-// behind them, and how many positions are in front: there is no step, and the first one's observation.
+// A sequence's lane and the row of its anchor there, the row before its steps (of zeros where there is none), the row
+// that stands at all positions behind them, and how many positions are in front: there is no step, and the first one's
+// observation.
 struct Around {
-    int64_t number = 0, before = 0, behind = 0, lead = 0;
+    int64_t number = 0, row = 0, before = 0, behind = 0, lead = 0;
     bool first = false;  // its first step begins an episode, or a stream
 };
 
-// One sequence up to the first end, which is all of it but across episodes; `row` of its lane is its anchor.
+// One sequence up to the first end, which is all of it but across episodes.
 struct Stretch : Around {
     Run run;
-    int64_t row;
 };
 
 // One sequence.
 struct Sequence : Around {
     std::vector<Run> runs;
     int64_t steps = 0;
+};
 
-    // The storage row of the observation at a position.
-    int64_t at(const Rows& ring, int64_t position) const {
-        for (const Run& run : runs) {
-            if (position < run.count) return ring.storage_row(number, (run.memory + position) % ring.depth);
-            position -= run.count;
-        }
-        return behind;
-    }
+// One whose runs are in memory that is there already.
+struct Placed : Around {
+    struct Runs {
+        Run* first;
+        int64_t count;
+        void assign(size_t, const Run& run) { first[0] = run, count = 1; }
+        void push_back(const Run& run) { first[count++] = run; }
+        const Run& back() const { return first[count - 1]; }
+    } runs;
+    int64_t steps = 0;
 };
 
 inline std::span<const Run> runs_of(const Stretch& stretch) { return {&stretch.run, 1}; }
 inline std::span<const Run> runs_of(const Sequence& sequence) { return sequence.runs; }
+inline std::span<const Run> runs_of(const Placed& placed) { return {placed.runs.first, size_t(placed.runs.count)}; }
 
 // Where what is known of the sequences of one draw is written down: of item `b`, entries from `b * length` on; null: it
 // is not asked for.
@@ -54,9 +59,6 @@ struct Unrolled {
     int32_t* steps = nullptr;
     float* discount = nullptr;
     uint8_t *terminated = nullptr, *truncated = nullptr, *mask = nullptr;
-    // Across episodes, as positions in the order of all items: windows whose successor is not the observation n
-    // positions on, the storage rows of these successors, and where episodes begin behind an end.
-    std::vector<int64_t> apart, successors, begins;
 };
 
 // Windows of at most `n` steps at each of the first `length` positions of sequences. Needs nothing of a ring.
@@ -81,19 +83,14 @@ struct Targets {
         fill(out.truncated, uint8_t(0));
     }
     // Its windows that reach an end, which the step before the position `end` has; `begin`: where its run begins.
-    template <typename Each>
-    void close(uint8_t mark, int64_t begin, int64_t end, int64_t b, const Unrolled& out, Each each) const {
+    void close(uint8_t mark, int64_t begin, int64_t end, int64_t b, const Unrolled& out) const {
         for (int64_t i = std::max(begin, end - n); mark & END && i < std::min(end, length); ++i) {
             const int64_t k = b * length + i;
             if (out.steps) out.steps[k] = int32_t(end - i);
             if (out.discount) out.discount[k] = mark & (TERMINATED | LOST) ? 0.0f : powers[end - i];
             if (out.terminated) out.terminated[k] = (mark & TERMINATED) != 0;
             if (out.truncated) out.truncated[k] = (mark & TRUNCATED) != 0;
-            each(i, k);
         }
-    }
-    void close(uint8_t mark, int64_t begin, int64_t end, int64_t b, const Unrolled& out) const {
-        close(mark, begin, end, b, out, [](int64_t, int64_t) {});
     }
 };
 
@@ -109,12 +106,12 @@ public:
         int64_t lane_slot, number;
         ring_.split(slot, lane_slot, number);
         const Position now = ring_.position(number);
-        int64_t memory = (ring_.memory_of(now, ring_.row_at(now, lane_slot)) + ring_.depth - burn_in_) % ring_.depth;
+        int64_t memory = ring_.wrapped(ring_.memory_of(now, ring_.row_at(now, lane_slot)) + ring_.depth - burn_in_);
         for (int64_t left = positions(); left > 0;) {
             const int64_t n = std::min(left, ring_.together(memory));
             const uint8_t* const marks = ring_.marks + ring_.storage_row(number, memory);
             for (int64_t i = 0; i < n; i += 64) RELIVE_PREFETCH(marks + i);
-            memory = (memory + n) % ring_.depth;
+            memory = ring_.wrapped(memory + n);
             left -= n;
         }
     }
@@ -127,21 +124,20 @@ public:
         const Position now = ring_.position(found.number);
         found.row = ring_.row_at(now, lane_slot);
         int64_t memory = ring_.memory_of(now, found.row), at = ring_.storage_row(found.number, memory);
-        found.lead = burn_in_;
+        const int64_t steps = ring_.preceding(at, burn_in_);
+        memory -= steps - (steps > memory ? ring_.depth : 0);
+        found.lead = burn_in_ - steps;
         found.first = !ring_.preceded(at);
-        for (; found.lead && !found.first; --found.lead) {
-            at = ring_.previous_row(at);
-            memory = (memory ? memory : ring_.depth) - 1;
-            found.first = !ring_.preceded(at);
-        }
         found.before = found.first ? ring_.zero_row() : ring_.previous_row(at);
         found.run = run_from(found.number, memory, std::min(positions() - found.lead, known(memory, now.memory)));
-        found.behind = behind(found.run);
+        found.behind = found.run.after;
         return found;
     }
 
     // The sequence that starts at a drawable slot.
-    void find(int64_t slot, Sequence& out) const {
+    void find(int64_t slot, Stretch& out) const { out = stretch(slot); }
+    template <typename Found>
+    void find(int64_t slot, Found& out) const {
         const Stretch first = stretch(slot);
         static_cast<Around&>(out) = first;
         out.runs.assign(1, first.run);
@@ -150,14 +146,14 @@ public:
         while (true) {
             const Run run = out.runs.back();
             if (out.steps == positions() || run.mark & CUT || !(run.mark & END) || !ring_.across) return;
-            int64_t memory = (run.memory + run.count) % depth;
+            int64_t memory = ring_.wrapped(run.memory + run.count);
             while (memory != end && !(ring_.mark_at(ring_.storage_row(out.number, memory)) & STEP))
                 memory = memory + 1 == depth ? 0 : memory + 1;
             out.behind = ring_.storage_row(out.number, end);
             if (memory == end) return;
             out.runs.push_back(run_from(out.number, memory, std::min(positions() - out.steps, known(memory, end))));
             out.steps += out.runs.back().count;
-            out.behind = behind(out.runs.back());
+            out.behind = out.runs.back().after;
         }
     }
 
@@ -166,7 +162,7 @@ public:
     static void strips(const Rows& ring, const Found& sequence, Body body) {
         for (const Run& run : runs_of(sequence))
             for (int64_t done = 0; done < run.count;) {
-                const int64_t memory = (run.memory + done) % ring.depth;
+                const int64_t memory = ring.wrapped(run.memory + done);
                 const int64_t n = std::min(run.count - done, ring.together(memory));
                 body(ring.storage_row(sequence.number, memory), n);
                 done += n;
@@ -174,16 +170,27 @@ public:
     }
 
     // What is known of the windows at each position of item `b`.
-    void windows(const Sequence& sequence, int64_t b, Unrolled& out) const {
+    template <typename Found>
+    void windows(const Found& sequence, int64_t b, const Unrolled& out) const {
         int64_t position = sequence.lead;
         targets_.open(position, position + sequence.steps, b, out);
-        for (const Run& run : sequence.runs) {
+        for (const Run& run : runs_of(sequence)) {
+            targets_.close(run.mark, position, position + run.count, b, out);
+            position += run.count;
+        }
+    }
+
+    // Across episodes: calls `apart(position, row)` for windows whose successor is not the observation n positions on,
+    // but at that storage row, and `begins(position)` where an episode begins behind an end.
+    template <typename Found, typename Apart, typename Begins>
+    void joints(const Found& sequence, Apart apart, Begins begins) const {
+        int64_t position = sequence.lead;
+        for (const Run& run : runs_of(sequence)) {
             const int64_t end = position + run.count;
-            targets_.close(run.mark, position, end, b, out, [&](int64_t i, int64_t k) {
-                if (ring_.across) separate(sequence, run, i, k, out);
-            });
-            if (ring_.across && run.mark & END && !(run.mark & CUT) && end < positions())
-                out.begins.push_back(b * positions() + end);
+            for (int64_t i = std::max(position, end - targets_.n); run.mark & END && i < std::min(end, targets_.length);
+                 ++i)
+                if (run.after != observed(sequence, i + targets_.n)) apart(i, run.after);
+            if (run.mark & END && !(run.mark & CUT) && end < positions()) begins(end);
             position = end;
         }
     }
@@ -214,8 +221,14 @@ private:
     int64_t known(int64_t memory, int64_t end) const {
         return end > memory ? end - memory : end - memory + ring_.depth;
     }
-    int64_t behind(const Run& run) const {
-        return run.mark & END ? ring_.successor_of(run.last) : ring_.next_row(run.last);
+    // The storage row of the observation at a position.
+    template <typename Found>
+    int64_t observed(const Found& sequence, int64_t position) const {
+        for (const Run& run : runs_of(sequence)) {
+            if (position < run.count) return ring_.storage_row(sequence.number, ring_.wrapped(run.memory + position));
+            position -= run.count;
+        }
+        return sequence.behind;
     }
 
     // Up to `most` steps, up to and with the first that is an end.
@@ -229,15 +242,8 @@ private:
             at += found;
             if (ring_.mark_at(row) & END) break;
         }
-        return {memory, count, row, ring_.mark_at(row)};
-    }
-
-    // Note the successor of a window at position `i`, entry `k`, that ends with its run.
-    void separate(const Sequence& sequence, const Run& run, int64_t i, int64_t k, Unrolled& out) const {
-        const int64_t successor = ring_.successor_of(run.last);
-        if (successor == sequence.at(ring_, i + targets_.n)) return;
-        out.apart.push_back(k);
-        out.successors.push_back(successor);
+        const uint8_t mark = ring_.mark_at(row);
+        return {memory, count, mark & END ? ring_.successor_of(row) : ring_.next_row(row), mark};
     }
 };
 

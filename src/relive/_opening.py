@@ -80,7 +80,7 @@ def load(
             k-th of them, and its ids follow from that: `row * num_envs + lane`. None: all.
         capacity: Steps that are kept, over all lanes. A smaller one keeps the newest steps of each lane; a larger one
             brings nothing back that was overwritten.
-        boundaries: Share of rows reserved for final observations, as in `ReplayBuffer`; None: as it was saved.
+        boundaries: Rows reserved for final observations, as in `ReplayBuffer`; None: as it was saved.
         item: What a draw expands to; None: as it was saved.
         sampler: Which items are drawn. One with other settings gets the raw priorities, the largest of them included,
             as they are; where the saved one had no priorities, they are `initial`.

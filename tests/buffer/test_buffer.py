@@ -246,3 +246,15 @@ def test_a_final_observation_has_no_priority(sampler: Any) -> None:
         assert buffer.can_sample(1)  # takes the step in
     ids = buffer.sample(50).ids
     assert buffer.priorities(ids).tolist() == pytest.approx([sampler.initial] * 50)
+
+
+@pytest.mark.parametrize("reserved", [8, np.int64(8), 1000])
+def test_short_lanes_reserve_as_many_rows_as_they_are_told(reserved, tmp_path):
+    """Reserve fewer rows than a share does at least, at most one for each step, and keep the number in a save."""
+    buffer = make(boundaries=reserved)
+    buffer.extend(**steps(40))
+    buffer.save(tmp_path)
+    loaded = relive.load(tmp_path)
+    for each in (buffer, loaded):
+        assert (each.boundaries, each._core.ring.rows, len(each)) == (reserved, 16 + min(reserved, 16), 16)
+    assert relive.load(tmp_path, boundaries=2)._core.ring.rows == 18

@@ -63,11 +63,17 @@ ITEMS = {
     "burnt in, time first": relive.Sequences(2, burn_in=5, time_major=True, step_ids=True),
     "three steps of sequences": relive.Sequences(12, n_step=3, gamma=0.9),
     "time first": relive.Sequences(3, n_step=2, gamma=0.9, time_major=True),
+    "across": relive.Sequences(9, starts=3, across_episodes=True),
+    "three steps across": relive.Sequences(7, n_step=3, gamma=0.9, across_episodes=True, step_ids=True),
+    "across, time first": relive.Sequences(
+        4, burn_in=6, n_step=2, across_episodes=True, time_major=True, step_ids=True
+    ),
 }
 STATES = {
     "states": relive.Sequences(7, burn_in=4, starts=4),
     "states, time first": relive.Sequences(5, n_step=3, starts=8, time_major=True),
     "states in front": relive.Sequences(3, burn_in=8, starts=4, time_major=True),
+    "states across": relive.Sequences(9, starts=8, across_episodes=True, time_major=True),
 }
 
 
@@ -229,7 +235,7 @@ def test_no_call_runs_python(sampler: str, schema: relive.Schema, item: str) -> 
         *((KEPT, item, True) for item in STATES.values()),
         (WIDE, ITEMS["one step"], True),
         (WIDE, ITEMS["sequences"], True),
-        (FLAT, relive.Sequences(4, across_episodes=True), False),
+        (FLAT, relive.Sequences(4, across_episodes=True), True),
         (STACKED, relive.Sequences(4), False),
         (STACKED, ITEMS["one step"], True),
     ],

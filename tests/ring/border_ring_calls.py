@@ -82,6 +82,8 @@ def ring_call(name: str) -> Call:
         "allow": ({"lanes": guard(np.ones(LANES), np.uint8)}, {}),
         "look": ({}, {}),
         "snapshot": ({}, {}),
+        "sums": ({}, {}),
+        "forget_sums": ({}, {}),
         "overtaken": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
         "changes": ({"seen": guard(np.zeros((LANES, 3)))}, {"seen": spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))}),
         "ids": ({"slots": slots}, {"slots": spoilers.indices(LANES * ROWS)}),

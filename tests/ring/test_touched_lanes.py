@@ -7,7 +7,7 @@ import pytest
 from back_ends import BACKENDS, HAS_NATIVE, both, digest
 from random_rings import Life, ring_of
 
-from relive._ring.lanes import GROUP, HEAD, OLDEST, READY
+from relive._ring.lanes import CLEARED, DRAWABLE, GONE, GROUP, HEAD, HELD, LOADED, MEMORY, OLDEST, READY, STORED
 from relive._ring.plans import Window
 from relive._ring.ring import GIVEN, Ring
 from relive.sum_tree import allocate
@@ -116,6 +116,26 @@ def test_a_group_in_which_a_writer_is_at_work_is_looked_at(which):
     assert readers.refresh(which) == 10
     write_unseen(ring, (74,))
     assert readers.refresh(which) == 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_are_those_of_the_counters(seed):
+    """Compare the sums that calls keep, and the ring's numbers, with those of the lanes, at times of their own."""
+    rng = np.random.default_rng(seed)
+    rings = [ring_of(module, LANES, ROWS, Window(span=2), KEEPS) for module in BACKENDS]
+    life = Life(rings, rng, priorities=True)
+    for _ in range(60):
+        life.weights[:] = rng.choice([0.01, 0.02, 0.3, 2.0], p=[0.5, 0.3, 0.15, 0.05])
+        life.go_on()
+        if rng.random() < 0.05:
+            for ring in rings:
+                ring.clear()
+        if rng.random() < 0.6:
+            counters = rings[0].counters.sum(axis=0)
+            counters[[MEMORY, OLDEST, HELD, CLEARED, LOADED, GONE]] = 0
+            for ring in rings:
+                assert ring.kernel.sums().tolist() == counters.tolist()
+                assert (ring.stored, ring.drawable) == (counters[STORED], counters[DRAWABLE])
 
 
 @both

@@ -9,7 +9,7 @@ from .._base import check
 from .._base.arrays import ArraySpec
 from .._base.forks import importing
 from .._base.frozen import Frozen
-from .._ring.lanes import rows_of
+from .._ring.lanes import boundaries_of, rows_of
 from .._ring.plans import Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
@@ -30,7 +30,7 @@ class Choices(Frozen):
         schema: The fields of a step.
         num_envs: Lanes.
         steps: Steps that a lane keeps.
-        boundaries: The share of rows that is reserved for final observations.
+        boundaries: What is reserved for final observations: a share of the rows, or their number in each lane.
         item: What one draw expands to.
         sampler: Which items are drawn.
         limiter: The rules of how fast steps are added and items drawn; None: there are none.
@@ -68,7 +68,7 @@ class Choices(Frozen):
         if steps < 1:
             wanted = f"a capacity of at least one step for each of {num_envs} lanes"
             raise ArgumentError(message(wanted, f"`{capacity}`", f"{at}(capacity)"))
-        share = check.real(boundaries, f"{at}(boundaries)", low=0.0, high=1.0)
+        share = boundaries_of(boundaries, f"{at}(boundaries)")
         item = choice(item, items.Transitions(), "item", f"{at}(item)")
         sampler = choice(sampler, Uniform(), "sampler", f"{at}(sampler)")
         item.check(schema, steps)

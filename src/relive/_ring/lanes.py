@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base import check
 from .._base.check import distinct
 from .._base.journal import Journal
 from .._base.types import Array, Bool, Bytes, Int64
@@ -39,8 +40,17 @@ _BLOCK, _LEAST = 32, 8
 
 
 def rows_of(steps: int, boundaries: float) -> int:
-    """Return R, the rows of a lane that keeps `steps` steps, given the share reserved for final observations."""
+    """Return R, the rows of a lane that keeps `steps` steps; `boundaries` is what `boundaries_of` returns."""
+    if boundaries > 1:
+        return steps + min(steps, int(boundaries))
     return steps + (min(steps, max(_RESERVED, math.ceil(steps * boundaries))) if boundaries else 0)
+
+
+def boundaries_of(value: object, at: str) -> float:
+    """Return what rows of a lane are reserved for final observations: a share of its steps, or a number from 2 on."""
+    if isinstance(value, int | np.integer) and value > 1:
+        return check.integer(value, at)
+    return check.real(value, at, low=0.0, high=1.0)
 
 
 def sizes_in(facts: Mapping[str, Any]) -> tuple[int, int, float]:
@@ -51,10 +61,11 @@ def sizes_in(facts: Mapping[str, Any]) -> tuple[int, int, float]:
     """
     rows, steps, boundaries = facts["rows"], facts.get("steps", facts["rows"]), facts.get("boundaries", 0.0)
     good = type(rows) is type(steps) is int and 0 < steps <= rows < 2**62
-    good = good and type(boundaries) in (int, float) and 0 <= boundaries <= 1
+    good = good and type(boundaries) in (int, float) and boundaries >= 0
+    good = good and (boundaries <= 1 or type(boundaries) is int)
     if not good or rows != rows_of(steps, boundaries):
         raise ValueError("lanes of another size")
-    return rows, steps, float(boundaries)
+    return rows, steps, boundaries if boundaries > 1 else float(boundaries)
 
 
 def first_rows(counters: Int64, rows: int) -> Int64:

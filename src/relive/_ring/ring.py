@@ -233,7 +233,7 @@ class Ring:
         """Return sums over all lanes: steps, items, cuts, ends, and what was wrong with them."""
         names = ("added", "drawable", "stored", "cuts", "unbootstrapped", "ends", "repeats")
         columns = (STEPS, DRAWABLE, STORED, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS)
-        sums = self.kernel.snapshot().sum(axis=0).tolist()
+        sums = self.kernel.sums().tolist()
         # Rows that wait are those of the newest stream, which all hold steps; across episodes other rows are between.
         waiting = sums[STEPS] - sums[READY_STEPS] if self.window.across else sums[HEAD] - sums[READY]
         return {name: sums[column] for name, column in zip(names, columns, strict=True)} | {"waiting": waiting}
@@ -262,15 +262,18 @@ class Ring:
     def clear(self) -> None:
         """Empty all lanes; their next rows have the numbers that they would have had."""
         counters, all_lanes = self.counters, slice(None)
-        with Journal() as journal:
-            count_call(journal, self.touched, BEGUN, np.arange(self.lanes))
-            journal.put(counters, (all_lanes, CLEARED), counters[:, HEAD])  # from here on the clear can be finished
-            journal.put(counters, (all_lanes, OLDEST), counters[:, HEAD])
-            journal.put(self.marks, all_lanes, 0)
-            journal.put(counters, (all_lanes, [DRAWABLE, STORED, HELD]), 0)
-            journal.put(counters, (all_lanes, READY_STEPS), counters[:, STEPS])
-            journal.put(counters, (all_lanes, READY), counters[:, HEAD])
-            count_call(journal, self.touched, ENDED, np.arange(self.lanes))
+        try:
+            with Journal() as journal:
+                count_call(journal, self.touched, BEGUN, np.arange(self.lanes))
+                journal.put(counters, (all_lanes, CLEARED), counters[:, HEAD])  # from here on the clear can be finished
+                journal.put(counters, (all_lanes, OLDEST), counters[:, HEAD])
+                journal.put(self.marks, all_lanes, 0)
+                journal.put(counters, (all_lanes, [DRAWABLE, STORED, HELD]), 0)
+                journal.put(counters, (all_lanes, READY_STEPS), counters[:, STEPS])
+                journal.put(counters, (all_lanes, READY), counters[:, HEAD])
+                count_call(journal, self.touched, ENDED, np.arange(self.lanes))
+        finally:
+            self.kernel.forget_sums()
 
     def cleared(self, seen: Int64) -> bool:
         """Return True if the lanes were emptied since the counters were `seen`: the sampler then starts afresh."""
@@ -283,7 +286,7 @@ class Ring:
     @property
     def drawable(self) -> int:
         """Drawable items, those of probability 0 included."""
-        return int(self.counters[:, DRAWABLE].sum())
+        return int(self.kernel.sums()[DRAWABLE])
 
     @property
     def waiting(self) -> int:
@@ -293,7 +296,7 @@ class Ring:
     @property
     def stored(self) -> int:
         """Steps stored now; boundary rows do not count."""
-        return int(self.counters[:, STORED].sum())
+        return int(self.kernel.sums()[STORED])
 
     def ages(self, ids: Int64) -> Int64:
         """Count the rows of the same lane that are newer than each id."""

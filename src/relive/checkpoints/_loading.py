@@ -24,7 +24,7 @@ from .._disk.files import Folder
 from .._disk.json_files import damaged
 from .._flow.limiter import RateLimiter
 from .._ring import kernels
-from .._ring.lanes import BOUNDARIES, HEAD, rows_of
+from .._ring.lanes import BOUNDARIES, HEAD, boundaries_of, rows_of
 from .._ring.plans import State
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 from ..items import Item, Transitions
@@ -163,14 +163,15 @@ class Loading:
         self.limiter: RateLimiter | None = saved if limiter is None else limiter
         self._counts_on = saved is not None and self.limiter == saved
         self.num_envs = sum(map(len, chosen))
-        self.steps, self.boundaries = max(save.steps for save in saves), max(save.boundaries for save in saves)
+        self.steps = max(save.steps for save in saves)
+        self.boundaries = max((save.boundaries for save in saves), key=lambda share: rows_of(self.steps, share))
         if capacity is not None:
             steps = check.integer(capacity, "load(capacity)", minimum=self.num_envs) // self.num_envs
             if steps != self.steps and all(save.counts_rows for save in saves):
                 self.boundaries = BOUNDARIES
             self.steps = steps
         if boundaries is not None:
-            self.boundaries = check.real(boundaries, "load(boundaries)", low=0.0, high=1.0)
+            self.boundaries = boundaries_of(boundaries, "load(boundaries)")
         self.rows = rows_of(self.steps, self.boundaries)
         self.item.check(self.schema, self.steps)
         for save in saves:

@@ -112,7 +112,8 @@ class DeviceBuffer:
     ) -> None:
         for name in elsewhere:
             raise unknown(name)
-        choices = Choices.checked(schema, capacity, num_envs, item, sampler, None, boundaries, "DeviceBuffer")
+        share = check.real(boundaries, "DeviceBuffer(boundaries)", low=0.0, high=1.0)
+        choices = Choices.checked(schema, capacity, num_envs, item, sampler, None, share, "DeviceBuffer")
         refuse(choices)
         self._choices, self.device = choices, device_of(device)
         self.schema, self.item, self.sampler = choices.schema, choices.item, choices.sampler

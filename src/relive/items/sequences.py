@@ -189,7 +189,7 @@ class _Sequences:
         self._plain = _Copies(plain, ring, arena)
         self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena)
         self._states = [(every, _Copies([(column, array)], ring, arena)) for column, array, every in states]
-        if not (stacked or item.across_episodes):
+        if not stacked:
             shown = self._plain_parts + self._step_parts
             self.kernel = self._gather.sequences(
                 ring.kernel,

@@ -79,7 +79,7 @@ class Gather:
         burn_in: int,
         first: bool,
     ) -> None:
-        """Do nothing: only the native kernel has a fast path that expands sequences within an episode inside `sample`.
+        """Do nothing: only the native kernel has a fast path that expands sequences inside `sample`.
 
         Columns of pick 0 are read at the observations, those of pick 1 at the steps before them.
 

@@ -18,9 +18,11 @@ from ..lanes import (
     GONE,
     HEAD,
     HELD,
+    LOADED,
     LOST,
     MANY_BOUNDARIES,
     MANY_CUTS,
+    MEMORY,
     OLDEST,
     READY,
     REPEATED_FINALS,
@@ -123,6 +125,15 @@ class Ring(RingRows):
     def snapshot(self) -> Int64:
         """Return the counters `[L, 16]`, those of each lane between two steps of its writer."""
         return self.counters.copy()
+
+    def sums(self) -> Int64:
+        """Return the sums of the counters over all lanes, `[16]`; 0 for those that are places."""
+        sums = self.counters.sum(axis=0)
+        sums[[MEMORY, OLDEST, HELD, CLEARED, LOADED, GONE]] = 0
+        return np.asarray(sums)
+
+    def forget_sums(self) -> None:
+        """Do nothing: only the native kernel keeps the sums, and has to be told where not a call changes counters."""
 
     def cut(self, lanes: Int64) -> None:
         """End the streams of `lanes` that are open."""
