@@ -128,8 +128,9 @@ private:
             else
                 return false;
         }
-        if (!size || !PyLong_CheckExact(size)) return false;
-        n = PyLong_AsLongLong(size);
+        if (!size || !(PyLong_CheckExact(size) || PyArray_IsScalar(size, Integer))) return false;
+        const nb::object whole = nb::steal(PyNumber_Index(size));
+        n = whole.is_valid() ? PyLong_AsLongLong(whole.ptr()) : -1;
         if (n == -1 && PyErr_Occurred()) PyErr_Clear();
         if (n < 1 || n > most_) return false;
         if (!exponent || exponent == Py_None) return true;

@@ -186,16 +186,17 @@ def _tensor(value: Any) -> Any:
     if type(value) is not ndarray:  # texts
         return value
     if not value.flags.writeable:
-        own = _COPIES.arrays([(value.shape, value.dtype)])[0]
-        own[...] = value
-        value = own
+        source = value
+        value = _COPIES.array(value.shape, value.dtype) if value.nbytes >= _LARGE else np.empty_like(value, order="C")
+        value[...] = source
     dtype = value.dtype
     if dtype.isbuiltin != 1 or dtype.metadata:
         return to_torch(value)
     return sys.modules["torch"].from_numpy(value)
 
 
-_COPIES = Arena(16, 64 << 20)  # a fresh page costs more than the copy into it
+# A fresh page costs more than the copy into it; the C library uses less memory than this again by itself.
+_COPIES, _LARGE = Arena(16, 64 << 20), 1 << 20
 
 
 class _Moving:

@@ -97,3 +97,40 @@ def test_a_save_whose_files_have_rows_of_a_lane_that_are_gone_can_be_salvaged(tm
     found = salvage(tmp_path / "saved", tmp_path / "new")
     assert (found.stored, found.lost, found.problems) == ((20, 10), (0, 0), ())
     assert relive.load(tmp_path / "new").stats().drawable == buffer.stats().drawable
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_copies_are_made_piece_by_piece(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check pieces of a few rows, fields that are kept at every third step, and what is freed on the way."""
+    from relive.checkpoints import _copying
+
+    monkeypatch.setattr(_copying, "_PIECE", 64)
+    schema = relive.Schema(obs=relive.Field(3), action=relive.Field(), state=relive.Field(2, every=3))
+    buffer = relive.ReplayBuffer(schema, 11 * lanes, num_envs=lanes, item=relive.Sequences(3, starts=3), seed=0)
+    rng = np.random.default_rng(0)
+    for t in range(40):
+        values = {name: rng.random((lanes, *size)) for name, size in (("obs", [3]), ("action", []), ("state", [2]))}
+        buffer.add(**values, reward=rng.random(lanes), terminated=[t % 7 == 6] * lanes, truncated=[False] * lanes)
+        made = _copying.copied(buffer._core)
+        assert len(made.columns) > 4 or t < 4
+        for twin in (copy.deepcopy(buffer), pickle.loads(pickle.dumps(buffer)), _copying.rebuilt(type(buffer), made)):
+            for name in ("obs", "action", "state", "reward", "terminated", "ids"):
+                np.testing.assert_array_equal(twin.column(name), buffer.column(name), err_msg=name)
+        assert not made.columns
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory that is given back at once is mapped on Linux alone")
+def test_a_deep_copy_holds_its_steps_once() -> None:
+    import tracemalloc
+
+    schema, no = relive.Schema(obs=relive.Field(100), action=relive.Field()), np.zeros(20_000, bool)
+    buffer, obs = relive.ReplayBuffer(schema, 20_000), np.ones((20_000, 100), np.float32)
+    buffer.extend(obs=obs, action=no, reward=no, terminated=no, truncated=no)
+    tracemalloc.start()
+    try:
+        twin = copy.deepcopy(buffer)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(twin.column("obs"), buffer.column("obs"))
+    assert peak < 0.1 * buffer.stats().nbytes  # pages from the system, which hold the steps, are not traced

@@ -221,3 +221,20 @@ def test_the_order_is_reversed_exactly() -> None:
     np.testing.assert_array_equal(falling(falling(values)), values)
     np.testing.assert_array_equal(np.argsort(falling(values)), np.argsort(-values))
     assert falling(np.array([0.0, np.inf])).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("newest", ["largest", "stored"])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_quantiles_of_many_priorities_come_from_a_sample_with_exact_ends(newest: str, lanes: int) -> None:
+    sampler = relive.Prioritized(alpha=0.5, eps=0.0, newest=newest)
+    schema, count = relive.Schema(obs=relive.Field(), action=relive.Field()), 25_000
+    buffer = relive.ReplayBuffer(schema, 4 * count * lanes, num_envs=lanes, sampler=sampler, seed=0)
+    given = np.random.default_rng(0).exponential(size=(lanes, count)) * (1 + np.arange(lanes)[:, None])
+    given[0, :5], given[-1, 77] = 0.0, 1e6
+    values, no = np.zeros((lanes, count)), np.zeros((lanes, count), bool)
+    step = {"obs": values, "next_obs": values, "action": values, "reward": values, "priority": given}
+    buffer.extend(**step, terminated=no, truncated=no)
+    low, *middle, high = buffer.stats().priority_quantiles
+    positive = np.sort(given[given > 0])
+    assert (low, high) == pytest.approx((positive[0], 1e6), rel=1e-9)
+    assert np.searchsorted(positive, middle) / len(positive) == pytest.approx([0.25, 0.5, 0.75], abs=0.02)

@@ -98,8 +98,9 @@ def batches(core: Core, batch_size: int, shuffle: bool, drop_last: bool) -> Iter
         ids = core.ring.drawable_ids()
         if core.ring.lanes > 1:
             ids.sort()
-        order = _order(check.uniforms(core.tally.rng, len(ids))) if shuffle else None
-    return _parts(core, ids, order, size, len(ids) // size * size if drop_last else len(ids))
+        if shuffle:
+            ids = ids[_order(check.uniforms(core.tally.rng, len(ids)))]
+    return _parts(core, ids, size, len(ids) // size * size if drop_last else len(ids))
 
 
 def _order(numbers: Float64) -> Int64:
@@ -121,9 +122,9 @@ def _order(numbers: Float64) -> Int64:
     return order
 
 
-def _parts(core: Core, ids: Int64, order: Int64 | None, size: int, end: int) -> Iterator[Batch]:
+def _parts(core: Core, ids: Int64, size: int, end: int) -> Iterator[Batch]:
     for begin in range(0, end, size):
-        part = ids[begin : begin + size] if order is None else ids[order[begin : begin + size]]
+        part = ids[begin : begin + size]
 
         def choose(part: Int64 = part) -> Draw:
             """Choose those of the ids that can still be drawn."""

@@ -47,8 +47,8 @@ class BufferCopy(Frozen):
         known: Tokens of the saves that it goes on from.
         facts: What is in no array.
         arrays: The small arrays, by name.
-        columns: The units of every column that are stored, lane by lane, in pieces of about 4 MiB: of each piece an array
-            for every column.
+        columns: The stored units of all columns, lane by lane, in pieces of about 4 MiB: of each piece an array for
+            every column.
     """
 
     choices: Choices
@@ -135,4 +135,4 @@ def _part(units: Int64, number: int, pieces: int) -> Int64:
     ends = np.cumsum(last - first)
     begin, end = (int(ends[-1]) * n // pieces for n in (number, number + 1))
     low, high = np.maximum(first, last - ends + begin), np.minimum(last, last - ends + end)
-    return np.stack([lane, low, high], axis=1)[low < high]
+    return np.asarray(np.stack([lane, low, high], axis=1)[low < high])

@@ -148,7 +148,7 @@ class _Prioritized:
         if memory.fresh:
             state[1] = math.inf
         sums, mins = sum_tree.carve(memory.host("priorities"), ring.slots)
-        self._leaves = sums[0][: ring.slots]
+        self._leaves, self._mins = sums[0][: ring.slots], mins
         self._tree = kernels.active().Tree(sums, mins, state)
         self._raws = self._kept_raws(ring, memory) if settings.newest == "stored" else None
         if not memory.fresh:
@@ -171,6 +171,7 @@ class _Prioritized:
         if not memory.fresh:
             raws.restore()
         self._tree.keep_raws(raws)
+        self._raw_mins = mins
         return sums[0][: ring.slots]
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
@@ -225,16 +226,17 @@ class _Prioritized:
         alpha, beta = self._settings.alpha, self._draws[1]
         used = int(self._seen[:, 1].max()) * len(self._seen)  # slots that have had a drawable item
         if self._raws is not None:
-            return partial(_report, falling(_some(self._raws[:used])), 1.0, beta)
-        return partial(_report, _some(self._leaves[:used]), 1 / alpha if alpha > 0 else 1.0, beta)
+            return partial(_report, falling(_some(self._raws[:used], self._raw_mins)), 1.0, beta)
+        return partial(_report, _some(self._leaves[:used], self._mins), 1 / alpha if alpha > 0 else 1.0, beta)
 
 
-def _some(leaves: Float64) -> Float64:
+def _some(leaves: Float64, mins: list[Float64]) -> Float64:
     """Copy leaves: of many the least positive one, the largest one, and a sample from all over."""
     if len(leaves) <= _ALL:
         return leaves.copy()
     places = np.arange(_ALL // 2) * _SPREAD % len(leaves)
-    return np.append(leaves[places], [kernels.active().smallest(leaves), leaves.max()])
+    # At the top of the tree stand at most eight minima, 0 where there is none.
+    return np.append(leaves[places], [min(filter(None, mins[-1].tolist()), default=0.0), leaves.max()])
 
 
 def _report(leaves: Float64, exponent: float, beta: float) -> Report:

@@ -23,6 +23,7 @@ from . import _hdf5
 from ._trees import IN_RELIVE, NEEDED, Indices, by_slot, frames, plain, refusal, schema_of, to_batch
 
 _SHOWN = {"obs": "obs", "next_obs": "obs_next", "action": "act"}
+_ELSEWHERE = dict.fromkeys(IN_RELIVE, Batch())  # what Tianshou's own arrays have of these
 Self = TypeVar("Self", bound="VectorReplayBuffer")
 
 
@@ -156,7 +157,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         ids = buffer.add(**step, **ends, env_ids=None if buffer_ids is None else lanes)
         kept = Batch()  # filled as Tianshou does, without looking at each value again
         kept.__dict__.update({name: given[name] for name in self._input_keys if name in given})
-        kept.__dict__.update({name: Batch() for name in IN_RELIVE})
+        kept.__dict__.update(_ELSEWHERE)
         result: tuple[Int64, Array, Array, Int64] = super().add(kept, lanes)
         self._stored[slots] = ids
         self._next[lanes] = (self._next[lanes] + 1) % self._steps
