@@ -34,7 +34,9 @@ public:
         anchors_.prepare(ring.lanes);
         episodes_.prepare(ring.lanes);
         for (const Group& group : groups) {
-            for (int64_t number = group.first; number < group.last; ++number) take_in(ring, number);
+            bool waits = false;
+            for (int64_t number = group.first; number < group.last; ++number) waits |= take_in(ring, number);
+            if (waits) known_.revisit(group);
             anchors_.sum(group, [this](int64_t number) { return ends[number].come - ends[number].gone; });
             if (!firsts) continue;
             episodes_.sum(group,
@@ -98,13 +100,16 @@ private:
     LaneSums anchors_, episodes_;
     std::vector<int64_t> bases_;  // where in `places` the oldest anchor of each lane stands
 
-    void take_in(const Rows& ring, int64_t number) {
-        const Seen now = look(ring.lane_of[number]);
+    // Whether more waits.
+    bool take_in(const Rows& ring, int64_t number) {
         Seen& before = seen[number];
+        bool waits = false;
+        const Seen now = look(ring, number, before, waits);
         if (!plausible(ring, before, now)) throw std::invalid_argument("relive._ring._native: `seen` was never seen");
         if (now.ready != before.ready || now.oldest != before.oldest) ends[number] = moved(ring, number, before, now);
         before = now;
         bases_[size_t(number)] = ends[number].gone % ring.rows;
+        return waits;
     }
 
     static int64_t whole(double u, double count, int64_t most) {
@@ -138,7 +143,7 @@ private:
             if (++k == rows) k = 0;
         }
         if (firsts) forget_episodes(ring, number, lane);
-        const Moved range(before, now);
+        const Moved range(ring, number, before, now);
         k = lane.come % rows;
         int64_t lane_slot = ring.lane_slot_of(at, range.come_from);
         for (int64_t row = range.come_from; row < range.come_to; ++row) {
