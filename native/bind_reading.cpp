@@ -39,14 +39,34 @@ nb::object PyRing::locate(In<int64_t> ids) const {
     return plan(plans().located, slots.array, all ? nb::none() : states.array);
 }
 
-void PyRing::look() { ring.look(ready_); }
+void PyRing::look() { ring.look(ready); }
+
+void PyRing::admit(std::optional<InOut<int64_t>> from, std::optional<InOut<int64_t>> until) {
+    for (const auto* given : {&from, &until})
+        require(!*given || (*given)->size == ring.lanes, "relive._ring._native.Ring.admit: not one for each lane");
+    ring.from = from ? from->data : nullptr;
+    ring.until = until ? until->data : nullptr;
+    from_ = from ? nb::borrow(from->object) : nb::none();
+    until_ = until ? nb::borrow(until->object) : nb::none();
+}
+
+void PyRing::took(std::optional<In<int64_t>> until, bool outrun) {
+    if (!until) return ready.settle();
+    require(until->size == ring.lanes && ready.rows.size() == size_t(ring.lanes),
+            "relive._ring._native.Ring.took: not one for each lane");
+    ready.taken.assign(until->data, until->data + ring.lanes);
+    ready.came = 0;
+    for (size_t number = 0; number < ready.rows.size(); ++number)
+        ready.came += std::max(ready.rows[number] - std::max(ready.taken[number], int64_t(0)), int64_t(0));
+    ready.outrun = outrun;
+}
 
 nb::object PyRing::overtaken(In<int64_t> ids) const {
-    require(ready_.rows.size() == size_t(ring.lanes), "relive._ring._native.Ring.overtaken: no look before");
+    require(ready.rows.size() == size_t(ring.lanes), "relive._ring._native.Ring.overtaken: no look before");
     for (int64_t i = 0; i < ids.size; ++i)
         require(ids.data[i] >= 0, "relive._ring._native.Ring.overtaken: an id that is none");
     Out<bool> bad(ids.size);
-    const bool any = ring.overtaken(ready_, ids.data, ids.size, reinterpret_cast<uint8_t*>(bad.data));
+    const bool any = ring.overtaken(ready, ids.data, ids.size, reinterpret_cast<uint8_t*>(bad.data));
     return any ? bad.array : nb::none();
 }
 

@@ -234,6 +234,15 @@ void bind_ring(nanobind::module_& m) {
         .def("limit", &PyRing::limit, nb::arg("limits").none())
         .def("allow", &PyRing::allow, nb::arg("lanes").none())
         .def("look", &PyRing::look)
+        .def_prop_ro("ready", [](const PyRing& owner) { return listed_of(owner.ready.rows); })
+        .def_prop_ro("taken", [](const PyRing& owner) { return listed_of(owner.ready.taken); })
+        .def_prop_ro("came", [](const PyRing& owner) { return owner.ready.came; })
+        .def_prop_ro("outrun", [](const PyRing& owner) { return owner.ready.outrun; })
+        .def_prop_rw(
+            "partial", [](const PyRing& owner) { return owner.ring.partial; },
+            [](PyRing& owner, bool partial) { owner.ring.partial = partial; })
+        .def("admit", &PyRing::admit, nb::arg("from_").none(), nb::arg("until").none())
+        .def("took", &PyRing::took, nb::arg("until").none(), nb::arg("outrun"))
         .def("overtaken", &PyRing::overtaken, nb::arg("ids"))
         .def("snapshot", &PyRing::snapshot)
         .def("sums", &PyRing::sums)

@@ -108,19 +108,24 @@ public:
     // Where other processes write: `look` before a draw; `overtaken` after its copies says which of its items are to be
     // thrown away, None where all are whole.
     void look();
+    // What a sampler takes in from now on: of each lane none of the new rows before `from`, none from `until` on. None:
+    // all.
+    void admit(std::optional<InOut<int64_t>> from, std::optional<InOut<int64_t>> until);
+    // Note how far the sampler took in each lane, and whether writers outran it; None: up to the last look.
+    void took(std::optional<In<int64_t>> until, bool outrun);
     nb::object overtaken(In<int64_t> ids) const;
     nb::object snapshot() const;
     nb::object sums() const;
 
     Ring ring;
     Inputs inputs;      // of the call that is being made
+    Rows::Ready ready;  // at the last look
     int64_t asked = 0;  // calls of which Python had to look at a value
 
 private:
-    nb::object keep_, notify_, limits_, lanes_;
+    nb::object keep_, notify_, limits_, lanes_, from_, until_;
     const int64_t* limit_ = nullptr;
     const uint8_t* allowed_ = nullptr;
-    Rows::Ready ready_;
     nb::list columns_;  // keeps them alive
     bool pending_ = false;
 

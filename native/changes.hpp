@@ -17,6 +17,17 @@ inline Seen look(const Lane& lane) {
     return {std::min(observe(lane.oldest), head), ready, head};
 }
 
+// The same of what a sampler may take in that has got what is before `before.ready`; whether more waits.
+inline Seen look(const Rows& ring, int64_t number, const Seen& before, bool& waits) {
+    Seen now = look(ring.lane_of[number]);
+    if (ring.until) {
+        const int64_t ready = std::min(now.ready, std::max(ring.until[number], before.ready));
+        waits |= ready < now.ready;
+        now.ready = ready;
+    }
+    return now;
+}
+
 // Counters only grow, and no more rows lie between them than a lane has.
 inline bool plausible(const Rows& ring, const Seen& seen, const Seen& now) {
     return seen.oldest >= 0 && seen.ready >= 0 && seen.head >= 0 && seen.oldest <= now.oldest &&
@@ -38,10 +49,10 @@ inline bool all_seen(const Rows& ring, const Seen* seen, const int64_t* ids, int
 // The rows of one lane, as half-open ranges, that `seen` takes for drawable and that are gone, and those that are new.
 struct Moved {
     int64_t gone_from, gone_to, come_from, come_to;
-    Moved(const Seen& seen, const Seen& now)
+    Moved(const Rows& ring, int64_t number, const Seen& seen, const Seen& now)
         : gone_from(seen.oldest),
           gone_to(std::max(seen.oldest, std::min(now.oldest, seen.ready))),
-          come_from(std::max(seen.ready, now.oldest)),
+          come_from(std::max({seen.ready, now.oldest, ring.from ? ring.from[number] : 0})),
           come_to(std::max(come_from, now.ready)) {}
 };
 
@@ -49,7 +60,7 @@ struct Moved {
 // every anchor that is new, row after row. `seen` stays as it is.
 template <typename Gone, typename Come>
 void each_change(const Rows& ring, int64_t number, const Seen& seen, const Seen& now, Gone gone, Come come) {
-    const Moved moved(seen, now);
+    const Moved moved(ring, number, seen, now);
     const Position at = ring.position(number, now.head);
     const int64_t last = (ring.rows - 1) * ring.lanes + number;
     int64_t slot = ring.lane_slot_of(at, moved.gone_from) * ring.lanes + number;
@@ -66,7 +77,8 @@ void each_change(const Rows& ring, int64_t number, const Seen& seen, const Seen&
 inline bool all_changes(const Rows& ring, const Seen* seen, Seen* now, std::vector<int64_t>& gone,
                         std::vector<int64_t>& come, std::vector<int64_t>& rows) {
     for (int64_t number = 0; number < ring.lanes; ++number) {
-        now[number] = look(ring.lane_of[number]);
+        bool waits = false;
+        now[number] = look(ring, number, seen[number], waits);
         if (!plausible(ring, seen[number], now[number])) return false;
         each_change(
             ring, number, seen[number], now[number], [&](int64_t slot) { gone.push_back(slot); },

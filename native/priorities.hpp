@@ -36,8 +36,9 @@ public:
     int64_t items = 0;  // in the ring now
     bool same = false;  // one value stands for all
 
-    // Nothing changes but what is gathered here; `seen`, which no one else moves on, does when `settle` is called.
-    void gather(const Ring& ring, const Seen* seen, double largest_so_far, double initial) {
+    // Nothing changes but what is gathered here; `seen`, which no one else moves on, does when `settle` is called. Of
+    // what is gone, slots are left out whose leaf in the `tree` is 0 already (null: none).
+    void gather(const Ring& ring, const Seen* seen, const Tree* tree, double largest_so_far, double initial) {
         if (seen != seen_) known_.forget();
         seen_ = seen;
         gone.clear();
@@ -47,10 +48,11 @@ public:
         const bool gives = ring.given && observe(*ring.any_given);
         bool cleared = false;
         largest = 0.0;
+        bool waits = false;
         const auto take = [&](int64_t number) {
             const Lane& lane = ring.lane_of[number];
-            const Seen now = look(lane);
             const Seen& before = seen[number];
+            const Seen now = look(ring, number, before, waits);
             if (!plausible(ring, before, now))
                 throw std::invalid_argument("relive._ring._native: `seen` was never seen");
             if (now.oldest == before.oldest && now.ready == before.ready && now.head == before.head) return;
@@ -58,7 +60,10 @@ public:
             cleared |= peek(lane.cleared) > before.oldest;
             if (gives) raise_by_given(ring, number, before, now);
             each_change(
-                ring, number, before, now, [&](int64_t slot) { gone.push_back(slot); },
+                ring, number, before, now,
+                [&](int64_t slot) {
+                    if (!tree || holds(*tree, slot)) gone.push_back(slot);
+                },
                 [&](int64_t slot, int64_t row) {
                     come.push_back(slot);
                     rows_.push_back(row);
@@ -67,10 +72,12 @@ public:
         drawable_.resize(size_t(Touched::groups_of(ring.lanes)));
         for (const Group& group : known_.changed(ring.touched, ring.lanes)) {
             int64_t& drawable = drawable_[size_t(group.number)] = 0;
+            waits = false;
             for (int64_t number = group.first; number < group.last; ++number) {
                 take(number);
                 drawable += peek(ring.lane_of[number].drawable);
             }
+            if (waits) known_.revisit(group);
         }
         items = std::accumulate(drawable_.begin(), drawable_.end(), int64_t(0));
         if (!cleared) largest = std::max(largest, largest_so_far);
@@ -105,6 +112,11 @@ private:
     std::vector<int64_t> rows_;
     std::vector<Look> moved_;
 
+    // The sum is looked at first: where a sampler passed over rows, few lines are read.
+    static bool holds(const Tree& tree, int64_t slot) {
+        return (tree.levels == 1 || tree.sums[1][slot / FAN_OUT] != 0.0) && tree.sums[0][slot] != 0.0;
+    }
+
     void raise_by_given(const Ring& ring, int64_t number, const Seen& before, const Seen& now) {
         const Position at = ring.position(number, now.head);
         const int64_t from = std::max(before.head, ring.first_row(number, now.head));
@@ -123,7 +135,7 @@ public:
 
     // Take in what changed since `seen`, which moves on. Returns how many items have a positive priority.
     int64_t refresh(Tree& tree, const Ring& ring, Seen* seen, double initial, double alpha) {
-        news_.gather(ring, seen, tree.state[LARGEST], initial);
+        news_.gather(ring, seen, raws ? nullptr : &tree, tree.state[LARGEST], initial);
         const auto gone = int64_t(news_.gone.size()), come = int64_t(news_.come.size());
         scratch_.resize(size_t(gone + come));
         tree.state[LARGEST] = news_.largest;
@@ -140,6 +152,7 @@ public:
             chosen().write(tree, {news_.gone.data(), gone, news_.come.data(), come, values, !news_.same},
                            scratch_.data());
         }
+        if (ring.partial) tree.state[ITEMS] = tree.state[2];
         news_.settle(seen);
         News::give_back(scratch_);
         return int64_t(tree.state[2]);

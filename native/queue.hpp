@@ -34,7 +34,9 @@ public:
         anchors_.prepare(ring.lanes);
         episodes_.prepare(ring.lanes);
         for (const Group& group : groups) {
-            for (int64_t number = group.first; number < group.last; ++number) take_in(ring, number);
+            bool waits = false;
+            for (int64_t number = group.first; number < group.last; ++number) waits |= take_in(ring, number);
+            if (waits) known_.revisit(group);
             anchors_.sum(group, [this](int64_t number) { return ends[number].come - ends[number].gone; });
             if (!firsts) continue;
             episodes_.sum(group,
@@ -98,14 +100,17 @@ private:
     LaneSums anchors_, episodes_;
     std::vector<int64_t> bases_;  // where in `places` the oldest anchor of each lane stands; -1: not looked yet
 
-    void take_in(const Rows& ring, int64_t number) {
-        const Seen now = look(ring.lane_of[number]);
+    // Whether more waits.
+    bool take_in(const Rows& ring, int64_t number) {
         Seen& before = seen[number];
+        bool waits = false;
+        const Seen now = look(ring, number, before, waits);
         if (!plausible(ring, before, now)) throw std::invalid_argument("relive._ring._native: `seen` was never seen");
         int64_t& base = bases_[size_t(number)];
         if (base < 0) base = ends[number].gone % ring.rows;
         if (now.ready != before.ready || now.oldest != before.oldest) move(ring, number, before, now, base);
         before = now;
+        return waits;
     }
 
     static int64_t whole(double u, double count, int64_t most) {
@@ -148,7 +153,7 @@ private:
         }
         if (firsts) forget_episodes(ring, number, gone);
         lane.gone = gone;
-        const Moved range(before, now);
+        const Moved range(ring, number, before, now);
         int64_t lane_slot = ring.lane_slot_of(at, range.come_from);
         for (int64_t row = range.come_from; row < range.come_to; ++row) {
             const int64_t here = ring.storage_row(number, ring.memory_of(at, row));

@@ -35,6 +35,10 @@ public:
     Touched touched;
     // Of each row -priority where one was given (-0.0 is a given zero), else +0.0; null where no sampler asks for it.
     double* given = nullptr;
+    // While a sampler takes in a part of what other processes wrote: of each lane, it gets no row before `from` that it
+    // has not got yet, and none from `until` on. Null: all.
+    const int64_t *from = nullptr, *until = nullptr;
+    bool partial = false;  // a sampler lacks rows that could be drawn
 
     // The oldest row that a lane stores, given its `head`.
     int64_t first_row(int64_t number, int64_t head) const {
@@ -129,14 +133,29 @@ public:
     // it writes over it, so what was copied before the fence is whole if its row is still there after it. A row that
     // was not ready when the draw began belongs to a later lap than the one drawn.
     struct Ready {
-        std::vector<int64_t> rows;  // of each lane the first that was not ready at the last look; of none before it
+        std::vector<int64_t> rows;   // of each lane the first that was not ready at the last look; of none before it
+        std::vector<int64_t> taken;  // of each lane the first that the sampler had not taken in when it last did
+        int64_t came = 0;            // rows between the two, of all lanes
+        bool outrun = false;         // writers added more rows in a draw than it took in, and some of them still wait
         Known known;
+
+        // The sampler took in all rows up to the last look.
+        void settle() {
+            if (came) taken = rows;
+            came = 0;
+            outrun = false;
+        }
     };
     void look(Ready& ready) const {
         ready.rows.resize(size_t(lanes));
+        ready.taken.resize(size_t(lanes));
         for (const Group& group : ready.known.changed(touched, lanes))
-            for (int64_t number = group.first; number < group.last; ++number)
-                ready.rows[size_t(number)] = observe(lane_of[number].ready);
+            for (int64_t number = group.first; number < group.last; ++number) {
+                int64_t& row = ready.rows[size_t(number)];
+                const int64_t now = observe(lane_of[number].ready);
+                ready.came += now - row;
+                row = now;
+            }
         ready.known.settle();
     }
     bool overtaken(const Ready& ready, const int64_t* ids, int64_t n, uint8_t* bad) const {

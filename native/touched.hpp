@@ -109,6 +109,9 @@ public:
         for (size_t i = 0; i < found_.size(); ++i) counts_[size_t(found_[i].number)] = found_counts_[i];
     }
 
+    // The reader has left something in a group that `changed` found: the next look is at it again.
+    void revisit(const Group& group) { found_counts_[size_t(&group - found_.data())] = NEVER; }
+
     // The next look is at all lanes.
     void forget() { of_ = 0; }
 

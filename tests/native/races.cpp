@@ -202,7 +202,7 @@ void follow(Reader& reader, const std::atomic<bool>& stop, int64_t& wrong) {
     double largest = 0.0;
     while (!stop.load(std::memory_order_relaxed)) {
         reader.ring.look(reader.ready);
-        news.gather(reader.ring, seen.data(), largest, 1.0);
+        news.gather(reader.ring, seen.data(), nullptr, largest, 1.0);
         largest = news.largest;
         for (size_t i = 0; i < news.come.size(); ++i)
             if (const double value = news.values[news.same ? 0 : i]; !(value >= 0.0 && value <= 4.0)) ++wrong;

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import spoilers
-from border_tools import LANES, ROWS, STORAGE, Call, drawable, guard, lived, native, steps_of, use
+from border_tools import LANES, READ_ONLY, ROWS, STORAGE, Call, drawable, guard, lived, native, steps_of, use
 from spoilers import Spoilers
 
 
@@ -120,15 +120,18 @@ def ring_call(name: str) -> Call:
             },
             {"steps": counted},
         ),
+        "admit": ({"from_": guard(np.full(LANES, 2)), "until": guard(np.full(LANES, 3))}, {}),
+        "took": ({"until": guard(np.full(LANES, 3)), "outrun": True}, {}),
+        "partial": ({"value": True}, {}),
         "watched": ({"value": 3}, {"value": spoilers.whole_numbers(-1, 256, 2**62, 2**64)}),
-        "asked": ({}, {}),
+        **{each: ({}, {}) for each in READ_ONLY},
         "enough_ends": ({"value": 20}, {"value": spoilers.whole_numbers(2**64)}),
     }
     given, spoilt = calls[name]
     ring.look()
-    properties = ("watched", "enough_ends")
+    properties = ("watched", "enough_ends", "partial")
     function = getattr(ring, name) if name not in properties else lambda value: setattr(ring, name, value)
-    function = (lambda: ring.asked) if name == "asked" else function
+    function = (lambda: getattr(ring, name)) if name in READ_ONLY else function
     return Call(function, given, spoilt)
 
 

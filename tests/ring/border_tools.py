@@ -22,6 +22,7 @@ LANES, ROWS, KEPT = 3, 8, 6
 STORAGE = LANES * (ROWS + 1)
 ENTRIES = ["columns", "num_obs", "rows", "steps", "marks", "counters", "clock", "window"]
 ENTRIES += ["given", "touched", "notify", "busy"]
+READ_ONLY = ("asked", "ready", "taken", "came", "outrun")
 # A sanitizer sees what is read and written behind an array, if nothing lies there.
 MARGIN = 0 if "libasan" in os.environ.get("LD_PRELOAD", "") else 256
 
@@ -36,7 +37,8 @@ def signatures() -> dict[str, dict[str, str]]:
                 said = {a.arg: ast.unparse(a.annotation) for a in each.args.args if a.annotation}
                 found[prefix + each.name] = said
             elif isinstance(each, ast.AnnAssign):
-                found[prefix + ast.unparse(each.target)] = {"value": "int"} if each.target.id != "asked" else {}
+                said = {} if each.target.id in READ_ONLY else {"value": ast.unparse(each.annotation)}
+                found[prefix + ast.unparse(each.target)] = said
     return found
 
 

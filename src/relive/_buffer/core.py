@@ -90,6 +90,10 @@ class Access:
         """Return the sampler's `refresh` as a draw calls it: rows that are ready are noted first, for `overtaken`."""
         return refresh
 
+    def again(self, refresh: Callable[[], int]) -> int:
+        """Refresh a sampler once more in a call, or for an update: it takes in few rows, but lets go of all others."""
+        return refresh()
+
     def updating(self, update: Callable[[object, object], bool] | None) -> Callable[[object, object], bool] | None:
         """Return the sampler's short way to update priorities, after a look at what other processes wrote."""
         return update
@@ -119,6 +123,14 @@ class Access:
     def overtaken(self, ids: Int64) -> Bool | None:
         """Return which of the items that were copied since the last look were overwritten meanwhile; None: none."""
         return None
+
+    def unknown(self, ids: Int64) -> Bool | None:
+        """Return which items the sampler cannot know: overwritten since the last look, or not taken in; None: none."""
+        return None
+
+    def missing(self, items: int) -> int:
+        """Return how many items that could be drawn a sampler with so many `items` has not taken in."""
+        return 0
 
     def gone(self, ids: Int64) -> Bool | None:
         """Return which rows that were read since the last look were overwritten meanwhile; None: none."""

@@ -131,7 +131,7 @@ def can_sample(core: Core, wanted: int) -> bool:
     nested = core.lock.taken()
     with core.lock.reentrant:
         # The outer call may have changes half done, which a sampler must not take in.
-        drawable = core.ring.drawable if nested else core.index.refresh()
+        drawable = core.ring.drawable if nested else core.refresh()
         enough = wanted <= core.most and drawable >= (1 if core.sampler.replacement else wanted)
         return enough and (core.limit is None or core.limit.can_sample(wanted))
 
@@ -147,18 +147,18 @@ def update_priorities(core: Core, ids: Any, td_error: Any) -> int:
     checked = ids_of(ids, at)
     errors = td_errors(td_error, checked)
     with core.lock.alone():
-        core.refresh()
+        core.access.again(core.index.refresh)
         slots, states = core.ring.locate(checked)
         keep = None
         if states is not None:
-            unknown = states == State.NEVER_ISSUED
-            if unknown.any():
-                raise stale(checked, states, unknown, at)
+            never = states == State.NEVER_ISSUED
+            if never.any():
+                raise stale(checked, states, never, at)
             keep = states == State.DRAWABLE
         # A slot must not get the priority of a row that another process has replaced by now.
-        overtaken = core.access.overtaken(checked)
-        if overtaken is not None:
-            keep = ~overtaken if keep is None else keep & ~overtaken
+        unknown = core.access.unknown(checked)
+        if unknown is not None:
+            keep = ~unknown if keep is None else keep & ~unknown
         if core.update is None:
             raise no_priorities(core.sampler, at)
         core.update(slots, errors, keep)

@@ -54,7 +54,7 @@ class Stats(Frozen, kw_only=True):
         capacity: The most steps that are stored.
         drawable: Items that can be drawn now.
         waiting: Steps that no item can start at yet: too few steps have followed them, or what followed the newest one
-            was not given.
+            was not given, or the draws of this process have not taken them in, since writers of others outran them.
         nbytes: Bytes of the ring's arrays when the buffer is full: columns, marks, counters, and what the sampler wants
             recorded for every row. The sampler's own arrays are not included; its documentation has their size.
         added: Steps ever added.
@@ -113,6 +113,7 @@ class Stats(Frozen, kw_only=True):
 
 def snapshot(
     ring: Ring,
+    missing: int,
     report: Callable[[], Report],
     ids: Int64,
     weights: Float32,
@@ -122,10 +123,14 @@ def snapshot(
 ) -> Callable[[], Stats]:
     """Take the statistics of a buffer whose last draw returned `ids` with `weights`.
 
+    Items that the sampler is `missing` wait: it has not taken them in yet.
+
     What can be computed later is left to the function that is returned, which looks at the buffer no more.
     """
-    known = {"capacity": ring.lanes * ring.steps, **counts}
-    return partial(_stats, ring.tally(), ring.ages(ids), weights, report, known, limiter, autosave)
+    known, tally = {"capacity": ring.lanes * ring.steps, **counts}, dict(ring.tally())
+    tally["drawable"] -= missing
+    tally["waiting"] += missing
+    return partial(_stats, tally, ring.ages(ids), weights, report, known, limiter, autosave)
 
 
 def _stats(

@@ -41,12 +41,13 @@ def stats(core: Core) -> Stats:
     with core.lock.reentrant:
         if not nested:
             core.access.mend()
-            core.index.refresh()
+        missing = 0 if nested else core.access.missing(core.refresh())
         tally = core.tally
         counts = {"nbytes": core.nbytes, **tally.counts(), "slow_adds": core.slow_adds}
         limiter = None if core.limit is None else core.limit.report()
         compute = snapshot(
             core.ring,
+            missing,
             core.index.report(),
             tally.last_ids,
             tally.last_weights,

@@ -25,6 +25,7 @@ from ..samplers import Index
 from ..samplers._protocol import Draw
 from ..storage import Storage
 from ..storage._segment import CREATOR
+from ._backlog import Backlog
 from ._claims import Claims
 from ._description import (
     CHOICES,
@@ -122,6 +123,7 @@ class JointAccess(Access):
 
             self._view = ReaderView(window, ring)
             self._seen = self._view.ring
+        self._backlog = Backlog(self._seen)
         return self._seen
 
     def following(self, index: Index) -> Index:
@@ -132,22 +134,29 @@ class JointAccess(Access):
         """Wrap `refresh` as `Access` does; in a forked child the sampler is the parent's, and is left alone."""
 
         def look_and_refresh() -> int:
+            if not self.forked:
+                return self._backlog.take_in(refresh, self.look)
             self.look()
-            return 0 if self.forked else refresh()
+            return 0
 
         return look_and_refresh
 
+    def again(self, refresh: Callable[[], int]) -> int:
+        """Act as `Access` says."""
+        with self._backlog.held(self.look):
+            return refresh()
+
     def updating(self, update: Callable[[object, object], bool] | None) -> Callable[[object, object], bool] | None:
         """Act as `Access` says."""
-        if update is None or self._view is None:
-            return update
-        view, short = self._view, update
+        if update is None:
+            return None
+        short = update
 
-        def take_in_and_update(ids: object, td_error: object) -> bool:
-            view.take_in()
-            return short(ids, td_error)
+        def look_and_update(ids: object, td_error: object) -> bool:
+            with self._backlog.held(self.look):
+                return short(ids, td_error)
 
-        return take_in_and_update
+        return look_and_update
 
     def draw(self, core: Core, n: int, beta: float | None) -> Fields:
         """Act as `Access` says. Items that were overwritten before they were copied are drawn again, one by one.
@@ -199,7 +208,8 @@ class JointAccess(Access):
             if again is not None and not from_newest:  # the whole batch is of one law
                 from_newest, missing, scale, bad = True, n, _least(again), np.ones(n, bool)
             if again is None:
-                if core.refresh() < (1 if replacement else min(n, missing)):
+                known = core.refresh() if attempts > _PATIENCE else self.again(core.index.refresh)
+                if known < (1 if replacement else min(n, missing)):
                     continue  # rows are gone, and others not ready yet
                 again = choose(missing)
             self._counts[REDRAWN] += missing
@@ -229,6 +239,15 @@ class JointAccess(Access):
         """Act as `Access` says."""
         self.take_in()
         return self._seen.kernel.overtaken(ids)
+
+    def unknown(self, ids: Int64) -> Bool | None:
+        """Act as `Access` says."""
+        late, gone = self._backlog.unknown(ids), self.overtaken(ids)
+        return late if gone is None else gone if late is None else late | gone
+
+    def missing(self, items: int) -> int:
+        """Act as `Access` says."""
+        return self._backlog.missing(items)
 
     def take_in(self) -> None:
         """Act as `Access` says."""

@@ -73,6 +73,7 @@ class Ring(RingRows):
         self.clock, self.given = clock, given
         self._touched = touched
         self.watched, self._notify = 0, notify
+        self.came, self.outrun, self.partial = 0, False, False  # all that came is taken in
         self.asked = 0  # calls of a native `add` of which Python had to look at a value
         self.enough_ends = 20  # from so many on it is looked whether final observations repeat
 
@@ -114,12 +115,33 @@ class Ring(RingRows):
 
     def look(self) -> None:
         """Note before a draw which rows are ready, since other processes may write."""
-        self._ready = self.counters[:, READY].copy()
+        self.ready = self.counters[:, READY].copy()
+
+    @property
+    def taken(self) -> Int64:
+        """The first row of each lane that the sampler has not taken in: it takes in all, as no other process writes."""
+        return self.ready
+
+    def admit(self, from_: Int64 | None, until: Int64 | None) -> None:
+        """Do nothing: only the native kernel lets a sampler take in a part of what came.
+
+        Args:
+            from_: Of each lane, no new row before this one is taken in; None: all are.
+            until: Of each lane, no row from this one on.
+        """
+
+    def took(self, until: Int64 | None, outrun: bool) -> None:
+        """Do nothing: nothing comes in the middle of a call.
+
+        Args:
+            until: How far the sampler took in each lane; None: to the last look.
+            outrun: Whether writers added more meanwhile.
+        """
 
     def overtaken(self, ids: Int64) -> Bool | None:
         """Mark the items copied since `look` that were overwritten meanwhile; return None if none were."""
         rows, lanes = np.divmod(ids, len(self.counters))
-        bad = (rows < self.counters[lanes, OLDEST]) | (rows >= self._ready[lanes])
+        bad = (rows < self.counters[lanes, OLDEST]) | (rows >= self.ready[lanes])
         return bad if bad.any() else None
 
     def snapshot(self) -> Int64:
