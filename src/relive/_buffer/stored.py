@@ -9,7 +9,7 @@ import numpy as np
 
 from .._base import check
 from .._base.check import integers
-from .._base.types import Array, Bool, Int64
+from .._base.types import Array, Bool, Float64, Int64
 from .._ring.lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED, anchors_in, first_rows
 from .._ring.plans import Followed, State
 from .._ring.ring import Ring
@@ -53,8 +53,19 @@ def stats(core: Core) -> Stats:
             counts,
             limiter,
             None if tally.autosave is None else tally.autosave.stats(),
+            None if nested else _chances(core, tally.last_ids),
+            tally.replayed,
         )
     return compute()
+
+
+def _chances(core: Core, ids: Int64) -> Float64 | None:
+    """Return the present probabilities of those of the ids that can be drawn; None: the sampler does not know."""
+    if core.index.probability is None or not len(ids):
+        return None
+    slots, states = core.ring.locate(ids)
+    found = slots if states is None else slots[states == State.DRAWABLE]
+    return core.index.probability(found) if len(found) else None
 
 
 def follow(core: Core, ids: Any, steps: Any) -> Followed:
