@@ -18,8 +18,10 @@ public:
           held_(nb::make_tuple(nb::tuple(members), draws.object)) {
         for (nb::handle each : members) members_.push_back(&nb::cast<Chooser&>(each));
         const auto count = std::int64_t(members_.size());
-        require(count > 0 && shares.size == count && leader < count && all_priorities(shares.data, count),
-                "relive._ring._native.blending: another number of shares");
+        const bool good =
+            std::all_of(shares_.begin(), shares_.end(), [](double x) { return x > 0 && std::isfinite(x); });
+        require(good && count > 0 && shares.size == count && leader >= -1 && leader < count,
+                "relive._ring._native.blending: another number of shares, or one that is not positive");
         if (leader >= 0) leader_ = members_[size_t(leader)];
         items_.resize(members_.size());
     }
@@ -36,7 +38,7 @@ public:
         for (Chooser* member : members_) member->prepare(n);
         law_.assign(shares_.size(), 0.0);
         counts_.assign(shares_.size(), 0);
-        scratch_.resize(size_t(n));
+        scratch_.resize(size_t(2 * n));
     }
     double begin(const double* beta) override { return weighing_.next(beta); }
     int64_t update(const Updates& updates) override { return leader_ ? leader_->update(updates) : -1; }
@@ -53,7 +55,7 @@ public:
             if (const int64_t count = counts_[size_t(k)])
                 members_[size_t(k)]->choose(u + from, count, 0.0, slots + from, values + from, nullptr);
         const bool weighed = weights && beta != 0.0;
-        if (weighed) mix(slots, n, values, scratch_.data());
+        if (weighed) mix_chosen(slots, n, values);
         for (int64_t i = shuffle_ ? n - 1 : 0; i > 0; --i) {
             const int64_t j = std::min(i, int64_t(u[n + 2 + i] * double(i + 1)));
             std::swap(slots[i], slots[j]);
@@ -101,6 +103,23 @@ private:
             counts_[size_t(k)] += end - before;
             before = end;
         }
+    }
+
+    // Put the probabilities of what was just chosen in the place of the members' values.
+    void mix_chosen(const int64_t* slots, int64_t n, double* values) {
+        double *const result = scratch_.data(), *const part = result + n;
+        std::fill_n(result, n, 0.0);
+        for (int64_t k = 0, from = 0; k < int64_t(members_.size()); from += counts_[size_t(k++)]) {
+            if (!items_[size_t(k)]) continue;
+            Chooser& member = *members_[size_t(k)];
+            const int64_t count = counts_[size_t(k)], end = from + count;
+            std::copy_n(values + from, count, part + from);
+            if (!member.probable(part + from, count)) member.probability(slots + from, count, part + from);
+            member.probability(slots, from, part);
+            member.probability(slots + end, n - end, part + end);
+            for (int64_t i = 0; i < n; ++i) result[i] += law_[size_t(k)] * part[i];
+        }
+        std::copy_n(result, n, values);
     }
 
     void mix(const int64_t* slots, int64_t n, double* result, double* scratch) {

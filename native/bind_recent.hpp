@@ -152,7 +152,11 @@ public:
     }
     void probability(const int64_t* slots, int64_t n, double* result) override {
         recency_.masses_at(slots, n, result);
-        for (int64_t i = 0; i < n; ++i) result[i] /= recency_.total();
+        probable(result, n);
+    }
+    bool probable(double* values, int64_t n) override {
+        for (int64_t i = 0; i < n; ++i) values[i] /= recency_.total();
+        return true;
     }
 
 private:

@@ -308,7 +308,11 @@ public:
     }
     void probability(const int64_t* slots, int64_t n, double* result) override {
         leaves(tree_.tree(), slots, n, result);
-        for (int64_t i = 0; i < n; ++i) result[i] /= tree_.tree().state[0];
+        probable(result, n);
+    }
+    bool probable(double* values, int64_t n) override {
+        for (int64_t i = 0; i < n; ++i) values[i] /= tree_.tree().state[0];
+        return true;
     }
     int64_t update(const Updates& updates) override {
         return tree_.update_items(ring_, seen_, updates, true, of_.initial, of_.eps, of_.alpha);

@@ -41,6 +41,9 @@ public:
 
     // The probability of items at slots that can be drawn, in a draw of one; after `refresh`.
     virtual void probability(const int64_t* slots, int64_t n, double* result) = 0;
+    // The same of what was chosen last, from the `values` that `choose` left; false, and nothing is done, where it
+    // leaves none.
+    virtual bool probable(double*, int64_t) { return false; }
 };
 
 // Copies items; the caller has the buffer's lock.
