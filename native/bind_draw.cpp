@@ -154,7 +154,8 @@ private:
             nb::raise_python_error();
         nb::object last = nb::steal(PyBytes_FromStringAndSize(nullptr, n * 12));
         if (!last.is_valid()) nb::raise_python_error();
-        const size_t room = size_t(n) * 8 * size_t(3 + expansion_.scratch());
+        const int64_t numbers = chooser_.numbers(n);
+        const size_t room = size_t(numbers + n * (2 + expansion_.scratch())) * 8;
         const bool alone = n < WORTH_RELEASING && n * expansion_.rows() < WORTH_RELEASING;
         const auto own = std::make_unique_for_overwrite<char[]>(alone ? 0 : room);
         if (alone && scratch_.size() < room) scratch_.resize(room);
@@ -164,10 +165,10 @@ private:
         chooser_.prepare(n);
 
         auto* u = reinterpret_cast<double*>(scratch);
-        auto* slots = reinterpret_cast<int64_t*>(u + n);
+        auto* slots = reinterpret_cast<int64_t*>(u + numbers);
         auto* values = reinterpret_cast<double*>(slots + n);
         auto* weights = reinterpret_cast<float*>(to[ids_ + 1]);
-        if (!uniforms_.fill(u, n)) return {};
+        if (!uniforms_.fill(u, numbers)) return {};
         const double exponent = chooser_.begin(beta ? &*beta : nullptr);
         run(n, [&] { chooser_.choose(u, n, exponent, slots, values, weights); });
         expansion_.expand(slots, n, to.data(), reinterpret_cast<int64_t*>(values + n));

@@ -1,109 +1,9 @@
 // The sum tree and the queue of anchors, bound to arrays that Python owns.
-#include "bind_tree.hpp"
+#include "bind_blend.hpp"
+#include "bind_recent.hpp"
 
 namespace relive {
 namespace {
-
-// The queue over arrays of int32 or int64, as the capacity asks for.
-class PyQueue {
-public:
-    PyQueue(nb::handle_t<PyRing> ring, nb::object places, nb::object firsts, InOut<std::int64_t, 2> ends,
-            InOut<std::int64_t, 2> seen)
-        : ring_(nb::cast<const PyRing&>(ring)),
-          narrow_(is_array<std::int32_t, 2>(places)),
-          held_(nb::make_tuple(ring, places, firsts, ends.object, seen.object)) {
-        require(ends.shape[0] == ring_.ring.lanes && ends.shape[1] == 4,
-                "relive._ring._native.Queue: `ends` is not `[L, 4]`");
-        auto* lanes = reinterpret_cast<Ends*>(ends.data);
-        Seen* looked = seen_of(ring_, seen);
-        if (narrow_)
-            fill(narrow_queue_, places, firsts, lanes, looked);
-        else
-            fill(wide_queue_, places, firsts, lanes, looked);
-    }
-
-    std::int64_t refresh() {
-        std::int64_t size = 0;
-        visit([&](auto& queue) { size = queue.refresh(ring_.ring); });
-        return size;
-    }
-
-    nb::object draw(In<double> u) const {
-        return drawn(u, [&](const auto& queue, int64_t* slots) { queue.draw(ring_.ring, u.data, u.size, slots); });
-    }
-
-    nb::object draw_distinct(In<double> u) const {
-        std::int64_t size = 0;
-        visit([&](const auto& queue) { size = queue.size(); });
-        require(u.size <= size, "relive._ring._native.Queue.draw_distinct: more than there are");
-        return drawn(
-            u, [&](const auto& queue, int64_t* slots) { queue.draw_distinct(ring_.ring, u.data, u.size, slots); });
-    }
-
-    nb::object draw_episodes(In<double> u) const {
-        bool follows = false;
-        visit([&](const auto& queue) { follows = queue.firsts; });
-        require(follows, "relive._ring._native.Queue.draw_episodes: episodes are not followed");
-        return drawn(
-            u, [&](const auto& queue, int64_t* slots) { queue.draw_episodes(ring_.ring, u.data, u.size, slots); });
-    }
-
-    // Choose n slots by uniforms; of a queue that is not empty, and holds as many.
-    void choose(const double* u, int64_t n, bool replacement, int64_t* slots) const {
-        visit([&](const auto& queue) {
-            if (queue.firsts)
-                queue.draw_episodes(ring_.ring, u, n, slots);
-            else if (replacement)
-                queue.draw(ring_.ring, u, n, slots);
-            else
-                queue.draw_distinct(ring_.ring, u, n, slots);
-        });
-    }
-
-private:
-    static constexpr const char* WRONG = "relive._ring._native.Queue: arrays that no queue has";
-    const PyRing& ring_;
-    bool narrow_;
-    Queue<std::int32_t> narrow_queue_;
-    Queue<std::int64_t> wide_queue_;
-    nb::object held_;  // the ring and the arrays; nanobind's `keep_alive` aborts where there is no memory for it
-
-    template <typename T>
-    void fill(Queue<T>& queue, nb::handle places, nb::handle firsts, Ends* ends, Seen* seen) {
-        queue.places = numbers<T>(places);
-        queue.firsts = firsts.is_none() ? nullptr : numbers<T>(firsts);
-        queue.ends = ends;
-        queue.seen = seen;
-        require(sound_seen(ring_.ring, seen) && sound_queues(ring_.ring, queue), WRONG);
-    }
-
-    template <typename T>
-    T* numbers(nb::handle array) const {
-        const auto given = taken<InOut<T, 2>>(array, WRONG);
-        require(given.shape[0] == ring_.ring.lanes && given.shape[1] == ring_.ring.rows, WRONG);
-        return given.data;
-    }
-
-    template <typename Visitor>
-    void visit(Visitor&& visitor) {
-        narrow_ ? visitor(narrow_queue_) : visitor(wide_queue_);
-    }
-    template <typename Visitor>
-    void visit(Visitor&& visitor) const {
-        narrow_ ? visitor(narrow_queue_) : visitor(wide_queue_);
-    }
-
-    template <typename Draw>
-    nb::object drawn(const In<double>& u, Draw&& draw) const {
-        require(all_uniforms(u.data, u.size), NO_UNIFORM);
-        visit([&](const auto& queue) {
-            require(u.size == 0 || queue.size() > 0, "relive._ring._native.Queue: it is empty");
-        });
-        Out<std::int64_t> slots(u.size);
-        run(u.size, [&] { visit([&](const auto& queue) { draw(queue, slots.data); }); });
-        return slots.array;
-    }
-};
 
 // Every item, or every episode, equally likely.
 class Equal : public Chooser {
@@ -118,9 +18,9 @@ public:
     double begin(const double*) override { return 0.0; }
     void choose(const double* u, int64_t n, double, int64_t* slots, double*, float* weights) override {
         queue_.choose(u, n, replacement_, slots);
-        std::fill_n(weights, n, 1.0f);
+        if (weights) std::fill_n(weights, n, 1.0f);
     }
-    int64_t update(const Updates&) override { return -1; }
+    void probability(const int64_t* slots, int64_t n, double* result) override { queue_.chances(slots, n, result); }
 
 private:
     PyQueue& queue_;
@@ -153,6 +53,12 @@ nb::object chooser_of_tree(nb::handle_t<SumTree> tree, nb::handle_t<PyRing> ring
     return nb::cast(made, nb::rv_policy::take_ownership);
 }
 
+nb::object chooser_of_several(nb::list members, In<double> shares, bool shuffle, std::int64_t leader,
+                              InOut<double> draws, nb::object settings) {
+    Chooser* const made = new Mixed(members, shares, shuffle, leader, draws, std::move(settings));
+    return nb::cast(made, nb::rv_policy::take_ownership);
+}
+
 double smallest(In<double> values) {
     require(values.size > 0, "relive._ring._native.smallest: no value");
     return chosen().smallest(values.data, values.size);
@@ -168,6 +74,8 @@ void bind_samplers(nanobind::module_& m) {
     m.def("weights", &weights, nb::arg("values"), nb::arg("reference"), nb::arg("beta"));
     m.def("smallest", &smallest, nb::arg("values"));
     nb::class_<Chooser>(m, "Chooser");
+    m.def("blending", &chooser_of_several, nb::arg("members"), nb::arg("shares"), nb::arg("shuffle"), nb::arg("leader"),
+          nb::arg("draws"), nb::arg("settings"));
     nb::class_<SumTree>(m, "Tree")
         .def(nb::init<nb::list, nb::list, InOut<double>>(), nb::arg("sums"), nb::arg("mins"), nb::arg("state"))
         .def(
@@ -201,5 +109,27 @@ void bind_samplers(nanobind::module_& m) {
                 Chooser* const made = new Equal(nb::borrow(queue), replacement);
                 return nb::cast(made, nb::rv_policy::take_ownership);
             },
-            nb::arg("replacement"));
+            nb::arg("replacement"))
+        .def("behind", &PyQueue::behind, nb::arg("slots"))
+        .def("probability", &PyQueue::probability, nb::arg("slots"))
+        .def(
+            "recency",
+            [](nb::handle_t<PyQueue> queue, double rate, bool relative) {
+                auto* const made = new PyRecency(nb::borrow(queue), rate, relative);
+                return nb::cast(made, nb::rv_policy::take_ownership);
+            },
+            nb::arg("rate"), nb::arg("relative"));
+    nb::class_<PyRecency>(m, "Recency")
+        .def("refresh", &PyRecency::refresh)
+        .def("draw", &PyRecency::draw, nb::arg("u"))
+        .def("masses", &PyRecency::masses, nb::arg("slots"))
+        .def("total", &PyRecency::total)
+        .def("smallest", &PyRecency::smallest)
+        .def(
+            "chooser",
+            [](nb::handle_t<PyRecency> recency, InOut<double> draws, nb::object settings) {
+                Chooser* const made = new Newest(nb::borrow(recency), draws, std::move(settings));
+                return nb::cast(made, nb::rv_policy::take_ownership);
+            },
+            nb::arg("draws"), nb::arg("settings"));
 }

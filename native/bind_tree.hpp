@@ -242,35 +242,40 @@ private:
     }
 };
 
-// The settings of a sampler that draws in proportion to priorities; see `Prioritized` in relive.samplers.
-struct Proportions {
-    bool stratified, replacement;
-    int scale;
-    double start, end, over;  // of beta: from one to the other in so many draws; 0: it stays
-    double initial, eps, alpha;
-    double* draws;  // how many there were, and the last one's beta
+inline double number_of(nb::handle of, const char* name) { return nb::cast<double>(of.attr(name)); }
 
-    static Proportions of(nb::handle settings, InOut<double> draws) {
+// The weights that a sampler's settings ask for: what they are divided by, and the exponent of every draw.
+struct Weighing {
+    int scale;                // as of `SumTree::sample`
+    double start, end, over;  // of beta: from one to the other in so many draws; 0: it stays
+    double* draws;            // how many there were, and the last one's beta
+
+    static Weighing of(nb::handle settings, InOut<double> draws) {
         require(draws.size == 2, "relive._ring._native: `draws` is not `[2]`");
         const nb::object beta = settings.attr("beta"), weights = settings.attr("weights");
         const bool moves = !PyFloat_Check(beta.ptr());
-        const auto number = [](nb::handle of, const char* name) { return nb::cast<double>(of.attr(name)); };
-        const auto of_beta = [&](const char* name) { return moves ? number(beta, name) : nb::cast<double>(beta); };
+        const auto of_beta = [&](const char* name) { return moves ? number_of(beta, name) : nb::cast<double>(beta); };
         const int scale = weights.equal(nb::str("batch")) ? 0 : weights.equal(nb::str("buffer")) ? 1 : 2;
-        return {nb::cast<bool>(settings.attr("stratified")),
-                nb::cast<bool>(settings.attr("replacement")),
-                scale,
-                of_beta("start"),
-                of_beta("end"),
-                moves ? number(beta, "over") : 0.0,
-                number(settings, "initial"),
-                number(settings, "eps"),
-                number(settings, "alpha"),
-                draws.data};
+        return {scale, of_beta("start"), of_beta("end"), moves ? number_of(beta, "over") : 0.0, draws.data};
     }
 
-    // As `Anneal.at`, for the next draw.
-    double beta() const { return draws[0] >= over ? end : start + (end - start) * (draws[0] / over); }
+    // Note a draw; its exponent, as `Anneal.at`, unless one is given.
+    double next(const double* beta) {
+        const double own = draws[0] >= over ? end : start + (end - start) * (draws[0] / over);
+        draws[0] += 1.0;
+        return draws[1] = beta ? *beta : own;
+    }
+};
+
+// The settings of a sampler that draws in proportion to priorities; see `Prioritized` in relive.samplers.
+struct Proportions {
+    bool stratified, replacement;
+    double initial, eps, alpha;
+
+    static Proportions of(nb::handle settings) {
+        return {nb::cast<bool>(settings.attr("stratified")), nb::cast<bool>(settings.attr("replacement")),
+                number_of(settings, "initial"), number_of(settings, "eps"), number_of(settings, "alpha")};
+    }
 };
 
 // Draws slots in proportion to the leaves of a tree that follows a ring.
@@ -281,7 +286,8 @@ public:
         : tree_(nb::cast<SumTree&>(tree)),
           ring_(nb::cast<const PyRing&>(ring)),
           seen_(seen),
-          of_(Proportions::of(settings, draws)),
+          of_(Proportions::of(settings)),
+          weighing_(Weighing::of(settings, draws)),
           held_(nb::make_tuple(tree, ring, seen.object, draws.object)) {
         seen_of(ring_, seen_);  // of its shape
     }
@@ -292,16 +298,21 @@ public:
     void prepare(int64_t n) override {
         if (!of_.replacement) scratch_.resize(size_t(n * tree_.tree().levels));
     }
-    double begin(const double* beta) override {
-        const double exponent = beta ? *beta : of_.beta();
-        of_.draws[0] += 1.0;
-        of_.draws[1] = exponent;
-        return exponent;
-    }
+    double begin(const double* beta) override { return weighing_.next(beta); }
     void choose(const double* u, int64_t n, double beta, int64_t* slots, double* values, float* weights) override {
         tree_.choose(u, n, of_.stratified, of_.replacement, slots, values, scratch_.data());
-        const double items = of_.scale == 2 ? tree_.tree().state[ITEMS] : 1.0;
-        chosen().weights(values, n, tree_.reference(of_.scale, items, values, n), beta, weights);
+        if (!weights) return;
+        const int scale = weighing_.scale;
+        const double items = scale == 2 ? tree_.tree().state[ITEMS] : 1.0;
+        chosen().weights(values, n, tree_.reference(scale, items, values, n), beta, weights);
+    }
+    void probability(const int64_t* slots, int64_t n, double* result) override {
+        leaves(tree_.tree(), slots, n, result);
+        probable(result, n);
+    }
+    bool probable(double* values, int64_t n) override {
+        for (int64_t i = 0; i < n; ++i) values[i] /= tree_.tree().state[0];
+        return true;
     }
     int64_t update(const Updates& updates) override {
         return tree_.update_items(ring_, seen_, updates, true, of_.initial, of_.eps, of_.alpha);
@@ -312,6 +323,7 @@ private:
     const PyRing& ring_;
     InOut<std::int64_t, 2> seen_;
     Proportions of_;
+    Weighing weighing_;
     nb::object held_;  // what is referred to
     std::vector<double> scratch_;
 };

@@ -25,16 +25,25 @@ public:
     // Whether items have priorities, and weights other than 1.
     virtual bool prioritizes() const = 0;
 
+    // Uniforms that a draw of `n` items takes.
+    virtual int64_t numbers(int64_t n) const { return n; }
     // Get the memory that choosing `n` items needs, so that nothing fails behind the draw from the generator.
     virtual void prepare(int64_t n) = 0;
     // Note that a draw begins; `beta`: its exponent of the weights, null for the sampler's own. Returns the exponent.
     virtual double begin(const double* beta) = 0;
-    // Choose `n` slots by uniforms in [0, 1); `values` is room for as many numbers.
+    // Choose `n` slots by uniforms in [0, 1); `values` is room for as many numbers,
+    // `weights` null where nobody asks for them.
     virtual void choose(const double* u, int64_t n, double beta, int64_t* slots, double* values, float* weights) = 0;
 
     // Set the priorities of those items that can be drawn; how many they are. -1, and no priority has changed, where
     // an id was never issued or a TD error is not finite.
-    virtual int64_t update(const Updates& updates) = 0;
+    virtual int64_t update(const Updates&) { return -1; }
+
+    // The probability of items at slots that can be drawn, in a draw of one; after `refresh`.
+    virtual void probability(const int64_t* slots, int64_t n, double* result) = 0;
+    // The same of what was chosen last, from the `values` that `choose` left; false, and nothing is done, where it
+    // leaves none.
+    virtual bool probable(double*, int64_t) { return false; }
 };
 
 // Copies items; the caller has the buffer's lock.

@@ -77,6 +77,10 @@ struct Kernels {
     double (*mass)(const double* td, std::int64_t n, double eps, double alpha, double* result);
     void (*weights)(const double* values, std::int64_t n, double reference, double beta, float* result);
     double (*smallest)(const double* values, std::int64_t n);
+    // 2**-t, 1 - 2**-t, and the inverse of that, in place.
+    void (*decay)(double* t, std::int64_t n);
+    void (*covered)(double* t, std::int64_t n);
+    void (*reached)(double* z, std::int64_t n);
     void (*gather)(const Job* jobs, std::size_t count, const Fetch* fetches, std::size_t spans, std::int64_t n);
     void (*copy_strip)(const Strip& strip, std::int64_t n);
     // Copy each frame; null: not that one.

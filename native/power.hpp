@@ -19,12 +19,8 @@ inline double number_of(std::uint64_t bits) {
     return x;
 }
 
-inline double log2_of(double x) {
-    const std::uint64_t bits = bits_of(x > 0x1p-1022 ? x : 0x1p-1022) + (ONE - HALF_ROOT);
-    // The exponent as a float64 without a conversion, which AVX2 has none of: 2**52 + k has k in its low bits.
-    const double exponent = number_of((bits >> 52) | 0x4330000000000000) - (0x1p52 + 1023.0);
-    const double mantissa = number_of((bits & MANTISSA) + HALF_ROOT);
-    const double s = (mantissa - 1.0) / (mantissa + 1.0);
+// log2((1 + s) / (1 - s)) near 0.
+inline double log2_series(double s) {
     const double z = s * s;
     double series = 0.2429160853987535;
     series = series * z + 0.2614442493522915;
@@ -33,14 +29,19 @@ inline double log2_of(double x) {
     series = series * z + 0.5770780172463286;
     series = series * z + 0.9617966939243345;
     series = series * z + 2.885390081777927;
-    return exponent + s * series;
+    return s * series;
 }
 
-inline double exp2_of(double t) {
-    t = t > LOWEST_EXPONENT ? t : LOWEST_EXPONENT;
-    t = t < HIGHEST_EXPONENT ? t : HIGHEST_EXPONENT;
-    const double shifted = t + ROUNDER;
-    const double f = t - (shifted - ROUNDER);
+inline double log2_of(double x) {
+    const std::uint64_t bits = bits_of(x > 0x1p-1022 ? x : 0x1p-1022) + (ONE - HALF_ROOT);
+    // The exponent as a float64 without a conversion, which AVX2 has none of: 2**52 + k has k in its low bits.
+    const double exponent = number_of((bits >> 52) | 0x4330000000000000) - (0x1p52 + 1023.0);
+    const double mantissa = number_of((bits & MANTISSA) + HALF_ROOT);
+    return exponent + log2_series((mantissa - 1.0) / (mantissa + 1.0));
+}
+
+// (2**f - 1) / f, for f up to a half of either sign.
+inline double exp2_series(double f) {
     double series = 7.070977866508138e-09;
     series = series * f + 1.0205905413765595e-07;
     series = series * f + 1.3215451633221434e-06;
@@ -50,9 +51,15 @@ inline double exp2_of(double t) {
     series = series * f + 0.009618129107618665;
     series = series * f + 0.05550410866465167;
     series = series * f + 0.24022650695910075;
-    series = series * f + 0.6931471805599462;
-    series = series * f + 1.0;
-    return number_of((bits_of(shifted) << 52) + bits_of(series));
+    return series * f + 0.6931471805599462;
+}
+
+inline double exp2_of(double t) {
+    t = t > LOWEST_EXPONENT ? t : LOWEST_EXPONENT;
+    t = t < HIGHEST_EXPONENT ? t : HIGHEST_EXPONENT;
+    const double shifted = t + ROUNDER;
+    const double f = t - (shifted - ROUNDER);
+    return number_of((bits_of(shifted) << 52) + bits_of(exp2_series(f) * f + 1.0));
 }
 
 inline double power_of(double x, double exponent) {
@@ -106,4 +113,24 @@ double smallest(const double* values, std::int64_t n) {
     for (; i < n; ++i) least[0] = values[i] < least[0] ? values[i] : least[0];
     for (int j = 1; j < FAN_OUT; ++j) least[0] = least[j] < least[0] ? least[j] : least[0];
     return least[0];
+}
+
+// What draws by age need, for t >= 0 and z < 1, in place: 2**-t, 1 - 2**-t, and the t of which that is z. Also where t
+// is tiny, to full precision.
+void decay(double* t, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) t[i] = exp2_of(-t[i]);
+}
+
+void covered(double* t, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) {
+        const double f = t[i] < 0.5 ? -t[i] : 0.0, far = 1.0 - exp2_of(-t[i]);
+        t[i] = t[i] < 0.5 ? -(f * exp2_series(f)) : far;
+    }
+}
+
+void reached(double* z, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) {
+        const double near = -log2_series(-z[i] / (2.0 - z[i])), far = -log2_of(1.0 - z[i]);
+        z[i] = z[i] < 0.25 ? near : far;
+    }
 }

@@ -45,10 +45,51 @@ public:
         anchors_.sum_groups();
         episodes_.sum_groups();
         known_.settle();
+        ++version_;
         return size();
     }
 
     int64_t size() const { return anchors_.total(); }
+    int64_t size_of(int64_t number) const { return ends[number].come - ends[number].gone; }
+    // Another number after every refresh that looked at a lane.
+    int64_t version() const { return version_; }
+
+    // The slot of the anchor that is `behind` the oldest of its lane.
+    int64_t slot_of(const Rows& ring, int64_t number, int64_t behind) const {
+        const int64_t k = bases_[size_t(number)] + behind;
+        return int64_t(places[number * ring.rows + wrapped(k, ring.rows)]) * ring.lanes + number;
+    }
+
+    // How many anchors of its lane are older than the one at a slot. Anchors lie about evenly, so the slot says where
+    // to look.
+    int64_t behind(const Rows& ring, int64_t slot) const {
+        const int64_t number = slot % ring.lanes, last = size_of(number) - 1;
+        if (last < 1) return 0;
+        const T* const lane = places + number * ring.rows;
+        const int64_t base = bases_[size_t(number)], oldest = lane[base];
+        const auto ahead = [&](int64_t lane_slot) { return lane_slot - oldest + (lane_slot < oldest ? ring.rows : 0); };
+        const auto ahead_at = [&](int64_t k) { return ahead(lane[wrapped(k + base, ring.rows)]); };
+        const int64_t wanted = ahead(slot / ring.lanes), span = ahead_at(last);
+        const auto before = [&](int64_t k) { return ahead_at(k) < wanted; };
+        const double density = double(last) / double(span);
+        int64_t low = std::min(last, int64_t(double(wanted) * density));
+        for (int tries = 0; tries < 3; ++tries) {
+            const int64_t missing = wanted - ahead_at(low);
+            if (!missing) return low;
+            low = std::clamp<int64_t>(low + int64_t(double(missing) * density), 0, last);
+        }
+        int64_t high = low, step = 1;
+        for (; high < last && before(high); step *= 2) low = high, high = std::min(last, high + step);
+        for (step = 1; low > 0 && !before(low); step *= 2) high = low, low = std::max<int64_t>(0, low - step);
+        while (low < high) {
+            const int64_t middle = (low + high) / 2;
+            if (before(middle))
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        return low;
+    }
 
     void draw(const Rows& ring, const double* u, int64_t n, int64_t* slot) const {
         if (!n) return;
@@ -95,9 +136,27 @@ public:
         }
     }
 
+    // How many anchors the episode of the one at a slot has.
+    int64_t episode_size(const Rows& ring, int64_t slot) const {
+        const int64_t number = slot % ring.lanes, k = behind(ring, slot);
+        const Ends& lane = ends[number];
+        int64_t low = lane.episodes_gone + 1, high = lane.episodes_come;  // the first episode that begins behind it
+        while (low < high) {
+            const int64_t middle = (low + high) / 2;
+            if (first_of(ring, number, middle) <= k)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        const int64_t end = low == lane.episodes_come ? lane.come - lane.gone : first_of(ring, number, low);
+        return end - (low - 1 == lane.episodes_gone ? 0 : first_of(ring, number, low - 1));
+    }
+    int64_t episodes() const { return episodes_.total(); }
+
 private:
     Known known_;
     LaneSums anchors_, episodes_;
+    int64_t version_ = 0;
     std::vector<int64_t> bases_;  // where in `places` the oldest anchor of each lane stands; -1: not looked yet
 
     // Whether more waits.
@@ -120,12 +179,6 @@ private:
 
     // A place below twice as many as there are, modulo these: no branch, since half of a full queue's places wrap.
     static int64_t wrapped(int64_t k, int64_t rows) { return k - (~((k - rows) >> 63) & rows); }
-
-    // The slot of the anchor that is `behind` the oldest of its lane.
-    int64_t slot_of(const Rows& ring, int64_t number, int64_t behind) const {
-        const int64_t k = bases_[size_t(number)] + behind;
-        return int64_t(places[number * ring.rows + wrapped(k, ring.rows)]) * ring.lanes + number;
-    }
 
     // How far behind the oldest anchor a later episode than the oldest begins.
     int64_t first_of(const Rows& ring, int64_t number, int64_t episode) const {

@@ -57,7 +57,10 @@ if _TYPE_CHECKING:
     from .mixture import Mixture as Mixture
     from .processes.writer import Writer as Writer
     from .samplers import Anneal as Anneal
+    from .samplers import Blend as Blend
+    from .samplers import Once as Once
     from .samplers import Prioritized as Prioritized
+    from .samplers import Recent as Recent
     from .storage import Mapped as Mapped
     from .storage import Shared as Shared
     from .sum_tree import SumTree as SumTree
@@ -68,12 +71,15 @@ if _TYPE_CHECKING:
 _LATER = {
     "Anneal": ".samplers",
     "Autosave": ".checkpoints.autosave",
+    "Blend": ".samplers",
     "DeviceBuffer": ".device",
     "Hindsight": ".items",
     "Mapped": ".storage",
     "Mixture": ".mixture",
+    "Once": ".samplers",
     "Prioritized": ".samplers",
     "RateLimiter": "._flow.limiter",
+    "Recent": ".samplers",
     "Sequences": ".items",
     "Saved": ".checkpoints._saved",
     "Shared": ".storage",

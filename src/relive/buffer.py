@@ -474,6 +474,25 @@ class ReplayBuffer:
         """
         return drawing.priorities(self._core, ids)
 
+    def probability(self, ids: Any) -> Float64:
+        """Return the exact probability of drawable ids in a draw of one item, float64 `[B]`.
+
+        Over all drawable ids the sum is 1.
+
+        Raises:
+            StaleId: As in `read`.
+            ArgumentError: As in `read`, or the sampler knows no probabilities: `Once`, or one of your own without them.
+
+        >>> import numpy as np, relive
+        >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+        >>> buffer = relive.ReplayBuffer(schema, 100, sampler=relive.Recent(mean_age=1.0), seed=0)
+        >>> time, no = np.arange(5.0), np.zeros(5, bool)
+        >>> ids = buffer.extend(obs=time, action=time, reward=time, next_obs=time + 1, terminated=no, truncated=no)
+        >>> (buffer.probability(ids) * 31).round(3).tolist()
+        [1.0, 2.0, 4.0, 8.0, 16.0]
+        """
+        return drawing.probability(self._core, ids)
+
     def update_priorities(self, ids: Any, td_error: Any) -> int:
         """Set priorities from TD errors: `|td_error| + eps`.
 

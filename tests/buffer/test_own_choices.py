@@ -16,7 +16,7 @@ import own_sampler
 import pytest
 from local import local_shards
 from own_item import Chunks, TestChunks
-from own_sampler import Recent, TestRecent
+from own_sampler import Balanced, TestBalanced
 from whole_rows import make, steps
 
 import relive
@@ -29,7 +29,7 @@ from relive.testing import ItemContract, SamplerContract, TransitionsModel
 from relive.testing.agreement import assert_same_batch, is_refused
 from relive.testing.streams import Anchor
 
-__all__ = ["TestChunks", "TestRecent"]  # collected by pytest
+__all__ = ["TestBalanced", "TestChunks"]  # collected by pytest
 LANES, ROWS, K = 4, 60, 3
 EXAMPLES = Path(own_item.__file__).parent
 STEP = {"obs": 0.0, "action": 0.0, "reward": 1.0, "next_obs": 1.0, "terminated": False, "truncated": False}
@@ -102,7 +102,7 @@ class TestBare(SamplerContract):
 
 def filled(**choices: Any) -> relive.ReplayBuffer:
     schema = relive.Schema(obs=relive.Field(), action=relive.Field())
-    choices = {"sampler": Recent(k=5), "item": Chunks(k=K), "seed": 0, **choices}
+    choices = {"sampler": Balanced(k=5), "item": Chunks(k=K), "seed": 0, **choices}
     buffer = relive.ReplayBuffer(schema, LANES * ROWS, num_envs=LANES, **choices)
     buffer.extend(**rollout())
     return buffer
@@ -129,8 +129,8 @@ def names_in(refused: str, what: str, name: str, at: str) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:Expected room for:relive.errors.ReliveWarning")
-def test_recent_draws_the_newest_steps_of_every_lane() -> None:
-    buffer = make(1, 30, 2, sampler=Recent(k=4), item=relive.Transitions(n_step=3))
+def test_balanced_draws_the_newest_steps_of_every_lane() -> None:
+    buffer = make(1, 30, 2, sampler=Balanced(k=4), item=relive.Transitions(n_step=3))
     added = [[], []]
     for t in range(0, 200, 10):
         for lane in (0, 1) if t < 100 else (0,):  # lane 1 is cut at every call, and stops
@@ -149,17 +149,17 @@ def test_a_save_names_them_and_another_process_loads_it(tmp_path: Path) -> None:
     refused = elsewhere(code, tmp_path, register=False).stderr
     assert names_in(refused, "item", "chunks", "load(item)")
     given = elsewhere("relive.load(sys.argv[1], item=relive.Transitions())", tmp_path, register=False).stderr
-    assert names_in(given, "sampler", "recent", "load(sampler)")
+    assert names_in(given, "sampler", "balanced", "load(sampler)")
     seen = elsewhere("from relive.cli import main; main(['inspect', sys.argv[1]])", tmp_path, register=False).stdout
     assert "chunks(k=3, gamma=0.99)" in seen
-    assert "recent(k=5)" in seen
+    assert "balanced(k=5)" in seen
 
 
 def test_inspect_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     filled().save(tmp_path)
     assert main(["inspect", str(tmp_path), "--html", str(tmp_path / "page.html")]) == 0
     shown, page = capsys.readouterr().out, (tmp_path / "page.html").read_text()
-    for text in ("Chunks(k=3, gamma=0.99)", "Recent(k=5)"):
+    for text in ("Chunks(k=3, gamma=0.99)", "Balanced(k=5)"):
         assert text in shown
         assert text in page
 
@@ -176,7 +176,7 @@ def test_a_shared_buffer_is_opened_by_name_in_another_process() -> None:
         assert names_in(elsewhere(code, name, register=False).stderr, "item", "chunks", "open(item)")
 
 
-@pytest.mark.parametrize("sampler", [Recent(k=5), Bare()])
+@pytest.mark.parametrize("sampler", [Balanced(k=5), Bare()])
 def test_shards_draw_by_them(sampler: Any) -> None:
     schema, item = filled().schema, Chunks(k=K)
     shards, _ = local_shards(schema, LANES * ROWS, num_envs=LANES, shards=2, item=item, sampler=sampler)
@@ -216,13 +216,13 @@ def test_shards_are_saved_and_loaded_by_name(tmp_path: Path) -> None:
     from relive.ray._saving import loading, save
 
     shards, lines = local_shards(
-        filled().schema, LANES * ROWS, num_envs=LANES, shards=2, item=Chunks(k=K), sampler=Recent(k=5)
+        filled().schema, LANES * ROWS, num_envs=LANES, shards=2, item=Chunks(k=K), sampler=Balanced(k=5)
     )
     with shards.writer() as writer:
         writer.extend(**rollout())
     save(shards._plan, lines, shards._drawer, str(tmp_path))
     found = loading(str(tmp_path), None, None)
-    assert (found.item, found.sampler) == (Chunks(k=K), Recent(k=5))
+    assert (found.item, found.sampler) == (Chunks(k=K), Balanced(k=5))
     choices = {"num_envs": LANES, "shards": 2, "item": found.item, "sampler": found.sampler}
     again, _ = local_shards(found.schema, found.capacity, source=str(tmp_path), **choices)
     ids = shards.sample(64).ids
@@ -363,7 +363,7 @@ class Kind:
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "a taken name": (lambda: relive.saved_as("recent")(Within), "`recent`, which is that of `own_sampler.Recent`"),
+    "a taken name": (lambda: relive.saved_as("balanced")(Within), "which is that of `own_sampler.Balanced`"),
     "a name of relive's": (lambda: relive.saved_as("Uniform")(Within), "that of `relive.samplers.uniform.Uniform`"),
     "a path": (lambda: relive.saved_as("os.path"), "letters, digits, `_` and `-`"),
     "no name": (lambda: relive.saved_as(Within), "letters, digits"),
@@ -382,13 +382,13 @@ def test_registrations_that_are_refused(case: str) -> None:
 
 DAMAGED: dict[str, dict[str, Any]] = {
     "an item as a sampler": {"kind": "chunks", "k": 3},
-    "a field that there is not": {"kind": "recent", "k": 3, "more": 1},
-    "a value that is refused": {"kind": "recent", "k": 0},
-    "no value": {"kind": "recent"},
-    "nested too deep": {"kind": "recent", "k": [[]]},
+    "a field that there is not": {"kind": "balanced", "k": 3, "more": 1},
+    "a value that is refused": {"kind": "balanced", "k": 0},
+    "no value": {"kind": "balanced"},
+    "nested too deep": {"kind": "balanced", "k": [[]]},
     "a list as a sampler": {"kind": "[]", "values": []},
-    "a list without values": {"kind": "recent", "k": {"kind": "[]"}},
-    "values that are none": {"kind": "recent", "k": {"kind": "[]", "values": 5}},
+    "a list without values": {"kind": "balanced", "k": {"kind": "[]"}},
+    "values that are none": {"kind": "balanced", "k": {"kind": "[]", "values": 5}},
 }
 
 

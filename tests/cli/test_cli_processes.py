@@ -49,6 +49,8 @@ def test_top_tells_what_happens_meanwhile(capsys: pytest.CaptureFixture[str]) ->
         assert seen.priority_quantiles[-1] == pytest.approx(4.0, rel=1e-5)
         assert [(lane.writer, lane.steps) for lane in seen.lanes] == [(0, 0), (os.getpid(), 125)]
         assert seen.limiter.samples == 20
+        assert (seen.replay_volume, seen.draw_age) == (20 / 125, (seen.ages[2], seen.ages[2]))
+        assert seen.draw_entropy == 0.0  # all priorities were those of new items
         assert main(["top", buffer.storage.name, "--json", "--interval", "0.05"]) == 0
         assert json.loads(capsys.readouterr().out)["added"] == 125
     assert main(["top", buffer.storage.name]) == 2

@@ -22,6 +22,9 @@ SAMPLERS = {
     "uniform": relive.Uniform(),
     "episodes": relive.Uniform(over="episodes"),
     "prioritized": relive.Prioritized(),
+    "recent": relive.Recent(share=0.2),
+    "blend": relive.Blend((relive.Uniform(), 0.5), (relive.Prioritized(), 0.3), (relive.Recent(mean_age=9.0), 0.2)),
+    "once": relive.Once(),
 }
 
 
@@ -88,8 +91,11 @@ def test_what_is_inspected_is_what_the_buffer_says(name, tmp_path):
         np.testing.assert_allclose(np.sort(found.shares)[-3:], np.sort(counts)[-3:] / 300, rtol=0.2)
     elif name == "uniform":
         assert found.shares.tolist() == [1.0] * stats.drawable
-    else:
+    elif name != "recent":
         assert not len(found.shares)
+    if name in ("recent", "blend"):
+        ids = sorted(buffer.ids().tolist(), key=lambda key: (key % 2, key))
+        np.testing.assert_allclose(found.shares, buffer.probability(ids) * len(ids), rtol=1e-9)
 
 
 class Resources(HTMLParser):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from own_sampler import Recent
+from own_sampler import Balanced
 
 import relive
 
@@ -39,7 +39,9 @@ def obs_of(**options: Any) -> relive.Schema:
     ("choices", "text"),
     [
         ({"item": relive.Hindsight(reward=lambda *_: 0.0), "schema": GOALS}, "use `Transitions"),
-        ({"sampler": Recent(k=5)}, "use `Uniform\\(\\)` or `Prioritized"),
+        ({"sampler": Balanced(k=5)}, "use `Uniform\\(\\)` or `Prioritized"),
+        ({"sampler": relive.Recent(mean_age=5.0)}, "use `Uniform\\(\\)` or `Prioritized"),
+        ({"sampler": relive.Blend((relive.Uniform(), 1.0))}, "use `Uniform\\(\\)` or `Prioritized"),
         ({"sampler": relive.Prioritized(replacement=False)}, "leave `replacement` out"),
         ({"sampler": relive.Uniform(over="episodes")}, "leave `over` out"),
         (

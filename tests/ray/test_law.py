@@ -26,6 +26,7 @@ SAMPLERS = {
     "no repeats": relive.Uniform(replacement=False),
     "episodes": relive.Uniform(over="episodes"),
     "prioritized": relive.Prioritized(alpha=0.7, **PLAIN),
+    "recent": relive.Recent(mean_age=6.0),
 }
 STATE = relive.Field((2,), "float32", every=2)
 RECURRENT = relive.Schema(obs={"a": relive.Field((3,)), "b": relive.Field((), "int64")}, action=relive.Field(), h=STATE)
@@ -192,7 +193,7 @@ def test_the_law_over_many_draws(name: str) -> None:
         drawn = np.sort(np.concatenate([drawing.draw_at(twin._core, (np.arange(10**5) + 0.5) / 10**5)[0].ids]))
         chance = np.bincount(np.searchsorted(ids, drawn), minlength=len(ids)).astype(float)
     else:
-        chance = np.ones(len(ids))
+        chance = twin.probability(ids)
     total, size = (6_000, 50) if name == "no repeats" else (10**6 if LONG else 10**5, 10_000)
     counts = np.zeros(len(ids))
     for _ in range(total // size):

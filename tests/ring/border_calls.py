@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import spoilers
 from border_draw_calls import (
+    make_blending,
     make_chooser,
     make_items,
     make_joined,
@@ -29,6 +30,7 @@ from border_sampler_calls import (
     make_tree,
     queue_arguments,
     queue_call,
+    recency_call,
     tree_call,
 )
 from border_tools import LANES, ROWS, SIGNATURES, Call, guard, guarded, lived, margins_are_whole, native, use
@@ -129,13 +131,14 @@ def function_call(name: str) -> Call:
 WRITTEN = {"out", "outs", "counts", "notices", "draws", "Ring.allow.lanes", "set_ranges.columns"}
 WRITTEN |= {f"Ring.__init__.{each}" for each in ("counters", "clock", "marks", "given", "touched")}
 WRITTEN |= {"Tree.__init__.sums", "Tree.__init__.mins", "Tree.__init__.state", "sampling.counts", "*.chooser.seen"}
-METHODS = {"Ring": ring_call, "Gather": gather_call, "Tree": tree_call, "Queue": queue_call}
+METHODS = {"Ring": ring_call, "Gather": gather_call, "Tree": tree_call, "Queue": queue_call, "Recency": recency_call}
 OWN = {
     "Ring.__init__": make_ring,
     "Gather.__init__": make_gather,
     "Tree.__init__": make_tree,
     "Queue.__init__": make_queue,
     "adding": make_adding,
+    "blending": make_blending,
     "sampling": make_sampling,
     "joined": make_joined,
     "Expansion.items": make_items,

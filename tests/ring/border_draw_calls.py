@@ -8,7 +8,7 @@ import numpy as np
 import spoilers
 from border_tools import LANES, ROWS, Call, guard, lived, native
 
-from relive import Prioritized
+from relive import Prioritized, Recent
 from relive._buffer.tally import Tally
 from relive._ring.plans import Stacked
 from relive.batch import Batch
@@ -153,7 +153,10 @@ def choosers() -> dict[str, tuple[Any, dict[str, Any]]]:
     places = np.zeros((LANES, ROWS), np.int32)
     queue = native.Queue(ring, places, None, np.zeros((LANES, 4), np.int64), np.zeros((LANES, 3), np.int64))
     common = {"ring": ring, "seen": guard(np.zeros((LANES, 3))), "draws": guard(np.zeros(2), np.float64)}
+    law = queue.recency(0.5, False)
+    of_law = {"draws": guard(np.zeros(2), np.float64), "settings": Recent(share=0.2)}
     return {
+        "Recency": (law.chooser, of_law),
         "Tree": (tree.chooser, {**common, "settings": Prioritized()}),
         "Queue": (queue.chooser, {"replacement": True}),
     }
@@ -161,7 +164,12 @@ def choosers() -> dict[str, tuple[Any, dict[str, Any]]]:
 
 def make_chooser(kind: str) -> Call:
     function, arguments = choosers()[kind]
-    spoilt = {} if kind == "Queue" else {"seen": SEEN, "settings": spoilers.objects(1)}
+    spoilt = {"seen": SEEN, "settings": spoilers.objects(1)}
+    return Call(function, arguments, {name: each for name, each in spoilt.items() if name in arguments}, drawing())
+
+
+def drawing() -> Any:
+    """Draw by a chooser."""
     gather, given = transitions_arguments()
     expansion = gather.transitions(**given)
 
@@ -170,7 +178,19 @@ def make_chooser(kind: str) -> Call:
         if batch is not None and not (batch.ids >= 0).all():
             raise SystemError("an id that there is not")
 
-    return Call(function, arguments, spoilt, then)
+    return then
+
+
+def make_blending() -> Call:
+    members = [function(**arguments) for function, arguments in choosers().values()]
+    shares, draws = guard([0.2, 0.5, 0.3], np.float64), guard(np.zeros(2), np.float64)
+    given = {"members": members, "shares": shares, "shuffle": True, "leader": 1, "draws": draws}
+    spoilt = {
+        "settings": spoilers.objects(1),
+        "leader": spoilers.whole_numbers(-2, 3, 2**62),
+        "shares": spoilers.numbers(-0.1, 0.0, np.nan, np.inf),
+    }
+    return Call(native.blending, {**given, "settings": Recent(share=0.2)}, spoilt, drawing())
 
 
 def sampling_arguments() -> dict[str, Any]:

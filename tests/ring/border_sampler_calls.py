@@ -145,7 +145,23 @@ def queue_call(name: str) -> Call:
     queue.refresh()
     if name == "refresh":
         return Call(queue.refresh, {}, {})
+    if name in ("behind", "probability"):
+        return Call(getattr(queue, name), {"slots": guard([0, 1, 0])}, {"slots": spoilers.indices(LANES * ROWS)})
+    if name == "recency":
+        rates = {f"{bad}": lambda rate, bad=bad: bad for bad in (0.0, -1.0, np.nan, np.inf)}
+        return Call(queue.recency, {"rate": 0.5, "relative": True}, {"rate": rates}, lambda law: law.refresh())
     spoilt = spoilers.numbers(-0.1, 1.0, 2.0, np.nan, np.inf)
     if name == "draw_distinct":
         spoilt["too many"] = lambda a: np.full(LANES * ROWS + 1, 0.5)
     return Call(getattr(queue, name), {"u": guard([0.0, 0.5, 0.9], np.float64)}, {"u": spoilt})
+
+
+def recency_call(name: str) -> Call:
+    law = native.Queue(**queue_arguments()).recency(0.5, True)
+    law.refresh()
+    if name == "draw":
+        spoilt = spoilers.numbers(-0.1, 1.0, 2.0, np.nan, np.inf)
+        return Call(law.draw, {"u": guard([0.0, 0.5, 0.9], np.float64)}, {"u": spoilt})
+    if name == "masses":
+        return Call(law.masses, {"slots": guard([0, 1, 0])}, {"slots": spoilers.indices(LANES * ROWS)})
+    return Call(getattr(law, name), {}, {})

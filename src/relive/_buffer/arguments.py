@@ -88,10 +88,21 @@ def stale(ids: Int64, states: Bytes, bad: Bool, at: str, wanted: str = "drawable
 
 
 def shortage(
-    least: int, items: int, drawable: int, waiting: int, span: int, at: str = "ReplayBuffer.sample"
+    least: int,
+    items: int,
+    drawable: int,
+    waiting: int,
+    span: int,
+    at: str = "ReplayBuffer.sample",
+    used: bool = False,
 ) -> NotEnoughData:
-    """Make the error of a draw of `least` items when `drawable` of `items` can be drawn and `waiting` steps wait."""
-    if items > drawable:
+    """Make the error of a draw of `least` items when `drawable` of `items` can be drawn and `waiting` steps wait.
+
+    `used`: the others were drawn already.
+    """
+    if items > drawable and used:
+        remedy = f"{drawable} of {items} items are left; a `RateLimiter` makes `sample` wait for new ones"
+    elif items > drawable:
         remedy = f"{items - drawable} of {items} items have priority 0"
     elif items:
         remedy = "add more steps, lower `batch_size`, or draw with replacement"

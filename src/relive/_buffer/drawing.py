@@ -96,7 +96,8 @@ def draw(core: Core, n: int, beta: float | None) -> Batch:
 def too_few(core: Core, drawable: int, least: int, at: str) -> NotEnoughData:
     """Make the error of a draw of at least `least` items, of which `drawable` can be drawn."""
     ring = core.ring
-    return shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span, at)
+    used = completed(core.sampler, Sampler).consumes
+    return shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span, at, used)
 
 
 def draw_in_time(core: Core, limit: Limit, n: int, beta: float | None) -> Batch:
@@ -104,11 +105,19 @@ def draw_in_time(core: Core, limit: Limit, n: int, beta: float | None) -> Batch:
     since = None
     while True:
         with core.lock.alone():
-            if limit.can_sample(n):
+            if limit.can_sample(n) and there(core, n):
                 batch = draw(core, n, beta)
                 count(core, n)
                 return batch
-        since = limit.wait_to_sample(n, since)
+        since = limit.wait_to_sample(n, since, there=partial(there, core, n))
+
+
+def there(core: Core, n: int) -> bool:
+    """Return False where a draw of `n` items should wait for new ones, as those that there were are used up."""
+    if not completed(core.sampler, Sampler).consumes:
+        return True
+    with core.lock.reentrant:
+        return core.refresh() >= n
 
 
 def count(core: Core, items: int) -> None:
@@ -203,6 +212,21 @@ def priorities(core: Core, ids: Any) -> Float64:
                 return np.ones(len(slots))
             core.index.refresh()
             found = core.index.priorities(slots)
+            if core.access.overtaken(checked) is None:
+                return found
+
+
+def probability(core: Core, ids: Any) -> Float64:
+    """Implement `ReplayBuffer.probability`."""
+    at = "ReplayBuffer.probability"
+    checked = ids_of(ids, at)
+    if core.index.probability is None:
+        raise ArgumentError(message("a sampler that knows probabilities", f"`{core.sampler!r}`", at))
+    with core.lock.alone():
+        while True:
+            slots = drawable(core, checked, at)
+            core.index.refresh()
+            found = core.index.probability(slots)
             if core.access.overtaken(checked) is None:
                 return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .._base import check
@@ -12,7 +13,7 @@ from .._flow.transform import Change, Transform
 from ..batch import Batch
 from .arguments import too_many
 from .core import Core
-from .drawing import count, draw
+from .drawing import count, draw, there
 
 _AT = "ReplayBuffer.prefetch"
 
@@ -56,13 +57,13 @@ def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> Dr
         since = None
         while True:
             with lock.alone():
-                if limit is None or limit.can_sample(size):
+                if limit is None or (limit.can_sample(size) and there(core, size)):
                     seed = change.seed(core.tally.rng)
                     batch = draw(core, size, beta)
                     if account is not None:
                         account.items += size
                     break
-            since = limit.wait_to_sample(size, since, stopped)
+            since = limit.wait_to_sample(size, since, stopped, there=partial(there, core, size))
         return change(batch, seed)
 
     def handed_out() -> None:

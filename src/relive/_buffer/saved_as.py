@@ -234,6 +234,9 @@ for _kind in (
     samplers.Uniform,
     samplers.Prioritized,
     samplers.Anneal,
+    samplers.Recent,
+    samplers.Blend,
+    samplers.Once,
     storage.Ram,
     RateLimiter,
 ):

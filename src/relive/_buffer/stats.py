@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._base.frozen import Frozen
-from .._base.types import Float32, Int64
+from .._base.types import Float32, Float64, Int64
 from .._ring.ring import Ring
 from ..samplers import Report
 
@@ -81,6 +81,13 @@ class Stats(Frozen, kw_only=True):
         age_quantiles: Rows of the same lane that are newer than the items of the last draw, at the same points.
         limiter: What the limiter counted; None without one.
         autosave: What the autosave did; None without one.
+        unused: Items that were overwritten before `Once` had drawn them as often as it may.
+        replay_volume: Items drawn for each step added between the last two calls of `stats` that found new steps;
+            `replay_ratio` is that of the whole run.
+        draw_age: Mean of the ages of `age_quantiles`, and the age below which 95 % of them are.
+        draw_entropy: How evenly the sampler draws: the entropy of a draw of one item, less that of a uniform draw, from
+            the last draw's items and their present probabilities; its exponential is the share of all items that draws
+            are spread over. None before a draw, and where the sampler knows no probabilities.
 
     >>> import relive
     >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
@@ -109,6 +116,10 @@ class Stats(Frozen, kw_only=True):
     age_quantiles: tuple[float, ...]
     limiter: LimiterStats | None
     autosave: AutosaveStats | None = None
+    unused: int = 0
+    replay_volume: float = 0.0
+    draw_age: tuple[float, ...] = ()
+    draw_entropy: float | None = None
 
 
 def snapshot(
@@ -120,17 +131,31 @@ def snapshot(
     counts: Mapping[str, int],
     limiter: LimiterStats | None = None,
     autosave: AutosaveStats | None = None,
+    chances: Float64 | None = None,
+    replayed: Callable[[int], tuple[int, int]] = lambda added: (0, 0),
 ) -> Callable[[], Stats]:
     """Take the statistics of a buffer whose last draw returned `ids` with `weights`.
 
     Items that the sampler is `missing` wait: it has not taken them in yet.
 
     What can be computed later is left to the function that is returned, which looks at the buffer no more.
+
+    Args:
+        ring: The steps.
+        report: The sampler's part.
+        ids: As above.
+        weights: As above.
+        counts: Sums that are in no array.
+        limiter: Its part.
+        autosave: Its part.
+        chances: The probabilities of those of the ids that can still be drawn.
+        replayed: Given the steps ever added, returns items drawn and steps added of late.
     """
     known, tally = {"capacity": ring.lanes * ring.steps, **counts}, dict(ring.tally())
     tally["drawable"] -= missing
     tally["waiting"] += missing
-    return partial(_stats, tally, ring.ages(ids), weights, report, known, limiter, autosave)
+    late = replayed(tally["added"])
+    return partial(_stats, tally, ring.ages(ids), weights, report, known, limiter, autosave, chances, late)
 
 
 def _stats(
@@ -141,6 +166,8 @@ def _stats(
     counts: Mapping[str, int],
     limiter: LimiterStats | None,
     autosave: AutosaveStats | None,
+    chances: Float64 | None,
+    late: tuple[int, int],
 ) -> Stats:
     added = tally["added"]
     wide = weights.astype(np.float64)
@@ -164,5 +191,15 @@ def _stats(
         effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,
         limiter=limiter,
         autosave=autosave,
+        replay_volume=late[0] / late[1] if late[1] else 0.0,
+        draw_age=(float(ages.mean()), float(np.quantile(ages, 0.95))) if len(ages) else (),
+        draw_entropy=evenness(chances, tally["drawable"]),
         **vars(report()),
     )
+
+
+def evenness(chances: Float64 | None, items: int) -> float | None:
+    """Estimate the entropy of a draw, less that of a uniform one of `items`, from the probabilities of drawn items."""
+    if chances is None or not (chances > 0).any():
+        return None
+    return 0.0 - float(np.log(chances[chances > 0] * items).mean())

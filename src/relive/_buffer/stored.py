@@ -54,8 +54,19 @@ def stats(core: Core) -> Stats:
             counts,
             limiter,
             None if tally.autosave is None else tally.autosave.stats(),
+            None if nested else _chances(core, tally.last_ids),
+            tally.replayed,
         )
     return compute()
+
+
+def _chances(core: Core, ids: Int64) -> Float64 | None:
+    """Return the present probabilities of those of the ids that can be drawn; None: the sampler does not know."""
+    if core.index.probability is None or not len(ids):
+        return None
+    slots, states = core.ring.locate(ids)
+    found = slots if states is None else slots[states == State.DRAWABLE]
+    return core.index.probability(found) if len(found) else None
 
 
 def follow(core: Core, ids: Any, steps: Any) -> Followed:

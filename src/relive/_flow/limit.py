@@ -146,14 +146,16 @@ class Limit:
         since: float | None = None,
         stopped: Callable[[], bool] | None = None,
         at: str = "ReplayBuffer.sample",
+        there: Callable[[], bool] = lambda: True,
     ) -> float | None:
-        """Wait until `items` items may be drawn.
+        """Wait until `items` items may be drawn, and `there()` says that so many can be.
 
         Raises:
             RateLimitTimeout, ArgumentError: As in `wait_to_insert`.
             Stopped: `stopped()` is true.
         """
-        return since if self.can_sample(items) else self._wait(_Call(self, False, items, at), since, stopped)
+        call = _Call(self, False, items, at, there)
+        return since if call.may() else self._wait(call, since, stopped)
 
     def sampled(self, items: int) -> None:
         """Count `items` items as drawn, under the buffer's lock."""
@@ -275,8 +277,8 @@ class Limit:
 class _Call:
     """A call that waits: it adds `count` steps, or it draws as many items."""
 
-    def __init__(self, limit: Limit, adds: bool, count: int, at: str) -> None:
-        self.limit, self.adds, self.count, self.at = limit, adds, count, at
+    def __init__(self, limit: Limit, adds: bool, count: int, at: str, there: Callable[[], bool] = lambda: True) -> None:
+        self.limit, self.adds, self.count, self.at, self.there = limit, adds, count, at, there
         # How far it moves the balance, in items.
         self.items = count * limit.limiter.samples_per_insert if adds else count
         self.endless = self.items > limit.most - limit.least
@@ -284,7 +286,9 @@ class _Call:
 
     def may(self) -> bool:
         """Return True if the limiter allows the call now."""
-        return self.limit.can_insert(self.count) if self.adds else self.limit.can_sample(self.count)
+        if self.adds:
+            return self.limit.can_insert(self.count)
+        return self.limit.can_sample(self.count) and self.there()
 
     def most(self) -> str:
         """Describe the largest call that the limiter can ever allow."""
@@ -299,6 +303,8 @@ class _Call:
         if self.adds:
             missing = math.ceil((inserts + self.count) * rate - samples - self.limit.most)
             wanted = f"{max(1, missing)} more items have to be drawn before {self.what} are added"
+        elif self.limit.can_sample(self.count):
+            wanted = f"too few items are left for {self.what}: more items have to be added"
         else:
             behind = math.ceil((self.limit.least + samples + self.count - inserts * rate) / rate)
             missing = max(1, limiter.min_size - inserts, behind)

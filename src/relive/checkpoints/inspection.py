@@ -323,7 +323,7 @@ def _contents(save: OpenSave) -> dict[str, Any]:
     items = lanes.drawable()
     lane, rows = lanes.rows()
     images = [c for c in save.schema.columns if is_image(c.field.dtype, c.field.shape) and not c.field.every]
-    priorities, shares = _draws(save, choices["sampler"], items)
+    priorities, shares = _draws(save, choices["sampler"], items, lane[items])
     return {
         "schema": save.schema,
         "fields": tuple(_field(save, column) for column in save.schema.columns),
@@ -372,9 +372,10 @@ def _episodes(lanes: Lanes) -> tuple[Int64, Int64]:
     return begins[whole], ends[whole]
 
 
-def _draws(save: OpenSave, sampler: Sampler | None, items: Int64) -> tuple[Float64, Float64]:
-    """Return the raw priorities of the items, and their shares of the draws."""
+def _draws(save: OpenSave, sampler: Sampler | None, items: Int64, lane: Int64) -> tuple[Float64, Float64]:
+    """Return the raw priorities of the items, and their shares of the draws; `lane`: of each item."""
     carried, slots = carried_by(save, items), {name: array[items] for name, array in save.lanes.slots.items()}
+    slots["age"] = np.searchsorted(lane, lane, "right") - 1 - np.arange(len(lane))
     with damaged(save.at):
         masses = None if sampler is None else completed(sampler, Sampler).masses
         mass = np.empty(0) if masses is None else masses(len(items), slots)

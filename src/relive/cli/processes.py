@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 from typing import Annotated
 
@@ -86,6 +87,11 @@ def _of_buffer(seen: Seen) -> Text:
     for label, values in (("priorities", seen.priority_quantiles), ("ages, rows", seen.ages)):
         if values:
             facts.append((label, " / ".join(f"{value:.4g}" for value in values), "least, quartiles, largest"))
+    facts.append(("volume", f"{seen.replay_volume:.2f} items per step in all", ""))
+    if seen.draw_age:
+        entropy = seen.draw_entropy or 0.0
+        spread = f"entropy {entropy:+.2f}: spread over {math.exp(entropy):.0%} of the items"
+        facts.append(("drawn", "ages: mean {:.4g}, 95 % below {:.4g}".format(*seen.draw_age), spread))
     if seen.limiter is not None:
         limiter = seen.limiter
         waits = f"adds {limiter.insert_waits:,} times, {limiter.insert_seconds:.1f} s; "

@@ -34,8 +34,9 @@ _ARRIVAL = "arrival"
 _KEPT = [KEEPS, (GIVEN, _ARRIVAL, TOUCHED), (GIVEN, _ARRIVAL)]
 CHOICES, OWNERS, STATE, COUNTS = "about/choices", "about/owners", "about/state", "about/counts"
 LIMITS = "about/limits"
-# Entries of `COUNTS`, which a live view reads.
-DRAWN, UPDATES, STALE, REDRAWN, LAST_ID = range(5)
+# Entries of `COUNTS`, which a live view reads. The last is of one item that was drawn: the logarithm of its
+# probability over that of a uniform draw, in billionths.
+DRAWN, UPDATES, STALE, REDRAWN, LAST_ID, RARITY = range(6)
 _STATE = 1 << 15  # bytes of one copy of the state
 
 

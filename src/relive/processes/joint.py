@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -34,6 +35,7 @@ from ._description import (
     LAST_ID,
     LIMITS,
     OWNERS,
+    RARITY,
     REDRAWN,
     STALE,
     STATE,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from ._view import ReaderView
 
 _ATTEMPTS, _LONGEST = 10_000, 30.0  # of redraws, and seconds of them
+_LOOKS = 16  # draws, of which one is looked at for monitors in other processes
 _PATIENCE = 3  # redraws of what the sampler knows before rows are drawn that writers have just written
 _NO_IDS = np.empty(0, np.int64)
 
@@ -86,6 +89,7 @@ class JointAccess(Access):
         # What readers of their own draw is not the buffer's.
         counts = memory.host(COUNTS) if memory.may_add else np.zeros_like(memory.host(COUNTS))
         self._counts: Any = counts.data
+        self._draws = 0
         owners, self._held = memory.host(OWNERS), list[int]()
         for lane in () if memory.fresh else range(about.lanes):
             if memory.locks.take(lane + 1):
@@ -168,6 +172,11 @@ class JointAccess(Access):
         draw, fields = self._whole(core, lambda count: index.draw(count, rng, beta), n, core.sampler.replacement)
         self._counts[DRAWN] += n
         self._counts[LAST_ID] = fields["ids"].item(n // 2)
+        self._draws += 1
+        chance_of = core.index.probability
+        if self._draws % _LOOKS == 1 and chance_of is not None:
+            chance = chance_of(draw.slots[:1]).item() * core.ring.drawable
+            self._counts[RARITY] = int(1e9 * math.log(chance)) if chance > 0 else 0
         fields["weights"] = draw.weights
         return fields
 
@@ -191,6 +200,9 @@ class JointAccess(Access):
         draw = choose(n)
         fields = core.expander.expand(draw.slots, rng)
         bad = self.overtaken(fields["ids"])
+        give_back = core.index.give_back if n else None
+        if bad is not None and give_back is not None:
+            give_back(draw.slots[bad] if replacement else draw.slots)
         weights, scale = draw.weights, _least(draw)  # what the weights are divided by
         attempts, since, from_newest = 0, time.monotonic(), False
         while bad is not None:
@@ -220,6 +232,8 @@ class JointAccess(Access):
             else:
                 draw, weights, fields = again, again.weights, copies
             still = self.overtaken(copies["ids"])
+            if still is not None and give_back is not None:
+                give_back(again.slots[still] if replacement else again.slots)
             bad = None if still is None else still if len(still) == len(fields["ids"]) else _spread(bad, still)
         if attempts and scale is not None:
             weights /= weights.max()

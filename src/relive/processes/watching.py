@@ -17,7 +17,7 @@ from .._flow.limiter import LimiterStats
 from .._ring.lanes import CUTS, HEAD, STEPS, STORED
 from ..samplers import Sampler
 from ..storage._segment import CREATOR
-from ._description import CHOICES, COUNTS, DRAWN, LAST_ID, OWNERS, REDRAWN, STALE, UPDATES, BufferDescription
+from ._description import CHOICES, COUNTS, DRAWN, LAST_ID, OWNERS, RARITY, REDRAWN, STALE, UPDATES, BufferDescription
 from .writer import attached, file_of
 
 _SAMPLE = 10_000  # slots whose priorities are looked at, of a larger buffer
@@ -62,6 +62,9 @@ class Seen(Frozen, kw_only=True):
         samples_per_insert: Items drawn for each step added, since the last look.
         priority_quantiles: Least, quarter, middle, three quarters, largest of the raw priorities; empty without them.
         ages: The same of how many rows of their lane were newer than items of the last batches; empty before a draw.
+        replay_volume: Items drawn for each step added, in all; of late it is `samples_per_insert`.
+        draw_age: Mean of the ages, and the age below which 95 % of them are; empty before a draw.
+        draw_entropy: As in `Stats`, of the last batches; None before a draw.
         limiter: What its limiter counted; None without one.
         lanes: Each of them.
     """
@@ -80,6 +83,9 @@ class Seen(Frozen, kw_only=True):
     samples_per_insert: float
     priority_quantiles: tuple[float, ...]
     ages: tuple[float, ...]
+    replay_volume: float
+    draw_age: tuple[float, ...]
+    draw_entropy: float | None
     limiter: LimiterStats | None
     lanes: tuple[LaneSeen, ...]
 
@@ -109,6 +115,7 @@ class Watch:
         self._memory: Memory = segment
         self._before: tuple[float, Int64, int] | None = None
         self._ages: list[int] = []
+        self._rarities: list[float] = []
 
     def look(self) -> Seen:
         """Return the buffer's present figures, with rates since the last look."""
@@ -133,6 +140,7 @@ class Watch:
             )
             for lane, row in enumerate(counters)
         )
+        ages = self._age(counters, counts)
         inserts, samples = int((steps - steps_then).sum()), counts[DRAWN] - drawn_then
         limiter = self.about.limiter
         return Seen(
@@ -149,7 +157,10 @@ class Watch:
             draws_per_second=samples / seconds,
             samples_per_insert=samples / inserts if inserts else 0.0,
             priority_quantiles=_quantiles(self._priorities()),
-            ages=_quantiles(self._age(counters, counts)),
+            ages=_quantiles(ages),
+            replay_volume=counts[DRAWN] / added if (added := int(steps.sum())) else 0.0,
+            draw_age=(float(ages.mean()), float(np.quantile(ages, 0.95))) if len(ages) else (),
+            draw_entropy=-float(np.mean(self._rarities)) + 0.0 if self._rarities else None,
             limiter=None if limiter is None else Limit(limiter, counters, self._memory).report(),
             lanes=lanes,
         )
@@ -172,6 +183,7 @@ class Watch:
         if counts[DRAWN]:
             row, lane = divmod(counts[LAST_ID], self.about.lanes)
             self._ages = [*self._ages[-_AGES + 1 :], int(counters[lane, HEAD]) - 1 - row]
+            self._rarities = [*self._rarities[-_AGES + 1 :], counts[RARITY] / 1e9]
         return np.array(self._ages, float)
 
 

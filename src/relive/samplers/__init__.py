@@ -20,11 +20,23 @@ from .uniform import Uniform as Uniform
 
 if TYPE_CHECKING:
     from .anneal import Anneal as Anneal
+    from .blend import Blend as Blend
+    from .once import Once as Once
     from .prioritized import Prioritized as Prioritized
+    from .recent import Recent as Recent
 
 # Samplers of earlier versions, and what has taken their place.
 GONE = {"Ranked": "`relive.Prioritized`, or the sampler of `examples/ranked_sampler.py`"}
-_load = later(__name__, {"Anneal": ".anneal", "Prioritized": ".prioritized"})
+_load = later(
+    __name__,
+    {
+        "Anneal": ".anneal",
+        "Blend": ".blend",
+        "Once": ".once",
+        "Prioritized": ".prioritized",
+        "Recent": ".recent",
+    },
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -44,6 +44,7 @@ class Report(Frozen):
 
     priority_quantiles: tuple[float, ...] = ()
     beta: float = 0.0
+    unused: int = 0
 
 
 class Carried(NamedTuple):
@@ -93,7 +94,7 @@ class Index(Protocol):
 
     @abstractmethod
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
-        """Draw `n` slots, using one call of `rng.random(n)`; the last `refresh` has returned at least 1."""
+        """Draw `n` slots, using at most one call of `rng.random`; the last `refresh` has returned at least 1."""
         ...
 
     @abstractmethod
@@ -126,6 +127,22 @@ class Index(Protocol):
     @property
     def priorities(self) -> Callable[[Int64], Float64] | None:
         """`priorities(slots)` returns the raw priorities. Required of a sampler with priorities."""
+        return None
+
+    @property
+    def probability(self) -> Callable[[Int64], Float64] | None:
+        """`probability(slots)` returns the probability of drawable items in a draw of one; `refresh` was called before.
+
+        Exact, and the same for every storage and kernel. Required of a member of a `Blend` that does not `consume`.
+        """
+        return None
+
+    @property
+    def give_back(self) -> Callable[[Int64], None] | None:
+        """`give_back(slots)` takes back a draw of items that were overwritten before they were copied.
+
+        Required of a sampler that `consumes`; `refresh` was not called since.
+        """
         return None
 
     @property
@@ -186,6 +203,11 @@ class Sampler(Protocol):
         """True if it has priorities; then its index has `update` and `priorities`, and the ring keeps given ones."""
         return False
 
+    @property
+    def consumes(self) -> bool:
+        """True if draws use items up; where a limiter is, a draw then waits for new ones."""
+        return False
+
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
         """Return the arrays that an index over `lanes` of `rows` each keeps in the buffer's storage, by name."""
         return {}
@@ -225,7 +247,10 @@ class Sampler(Protocol):
 
     @property
     def masses(self) -> Callable[[int, Mapping[str, Array]], Float64] | None:
-        """`masses(n, slots)` returns what each of `n` saved items is drawn in proportion to, for `relive inspect`."""
+        """`masses(n, slots)` returns what each of `n` saved items is drawn in proportion to, for `relive inspect`.
+
+        Here `slots` also has an `"age"`: how many items of its lane are newer than each.
+        """
         return None
 
     def sound(self, slots: Mapping[str, Array], whole: Mapping[str, Array], anchors: Int64) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -18,10 +18,9 @@ from .._base.types import Bool, Float64, Int64
 from .._ring import kernels
 from .._ring.ring import Ring
 from ._protocol import Carried, Draw, Index, Report, Sampler, Share
+from ._weighing import SCALES, Weighing, beta_at, check_weights
 from .anneal import Anneal
 
-# What weights are divided by: the largest in the batch, the largest in the buffer, nothing.
-SCALES = ("batch", "buffer", "none")
 # Leaves of which a report has exact quantiles. The places of a sample are multiples of the second number, which has no
 # common factor with a number of lanes, and leaves gaps of nearly one size.
 _ALL, _SPREAD = 1 << 14, 2_654_435_761
@@ -72,12 +71,7 @@ class Prioritized(Frozen, Sampler, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("alpha", "eps", "initial"):
             object.__setattr__(self, name, check.real(getattr(self, name), f"Prioritized({name})", low=0.0))
-        if isinstance(self.beta, Anneal):
-            for value in (self.beta.start, self.beta.end):
-                check.real(value, "Prioritized(beta)", low=0.0)
-        else:
-            object.__setattr__(self, "beta", check.real(self.beta, "Prioritized(beta)", low=0.0))
-        check.one_of(self.weights, SCALES, "Prioritized(weights)")
+        check_weights(self, "Prioritized")
         check.flag(self.stratified, "Prioritized(stratified)")
         check.flag(self.replacement, "Prioritized(replacement)")
         check.one_of(self.newest, ("largest", "stored"), "Prioritized(newest)")
@@ -99,7 +93,7 @@ class Prioritized(Frozen, Sampler, kw_only=True):
             **({"priorities.raw": tree} if self.newest == "stored" else {}),
             "priorities.state": ArraySpec((sum_tree.STATE,), numbers),
             "priorities.seen": ArraySpec((lanes, 3), np.dtype(np.int64), "seen"),
-            "priorities.draws": ArraySpec((2,), numbers),
+            "priorities.draws": Weighing.SPEC,
         }
 
     @property
@@ -111,7 +105,7 @@ class Prioritized(Frozen, Sampler, kw_only=True):
 
     def beta_at(self, call: int) -> float:
         """Return `beta`, or that of the `Anneal`."""
-        return self.beta.at(call) if isinstance(self.beta, Anneal) else self.beta
+        return beta_at(self.beta, call)
 
     def masses(self, n: int, slots: Mapping[str, Float64]) -> Float64:
         """Return the leaves of the tree."""
@@ -156,7 +150,7 @@ class _Prioritized:
             # negative, where nothing is drawn twice.
             self._tree.restore()
         seen, draws = memory.host("priorities.seen"), memory.host("priorities.draws")
-        self._draws: Any = draws.data  # single entries of a memoryview are read and written faster
+        self._weighing = Weighing(settings.beta_at, settings.weights, draws)
         self._scale = SCALES.index(settings.weights)
         self.chooser = self._tree.chooser(ring.kernel, seen, draws, settings)
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
@@ -176,12 +170,7 @@ class _Prioritized:
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
         """Return `n` slots and their importance-sampling weights."""
-        settings, draws = self._settings, self._draws
-        if beta is None:
-            beta = settings.beta_at(int(draws[0]))
-        # Before the generator: of a draw that is interrupted, beta may have moved alone, the generator never.
-        draws[0] += 1.0
-        draws[1] = beta
+        settings, beta = self._settings, self._weighing.next(beta)
         items = self._state.item(4) if self._scale == 2 else 1.0
         u = check.uniforms(rng, n)
         found = self._tree.sample(u, settings.stratified, settings.replacement, self._scale, items, beta)
@@ -195,6 +184,9 @@ class _Prioritized:
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
         if not self._tree.update(slots, td_error, keep, self._settings.eps, self._settings.alpha):
             raise unfit(td_error, self._settings.eps)
+
+    def probability(self, slots: Int64) -> Float64:
+        return self._tree.get(slots) / self._state.item(0)
 
     def priorities(self, slots: Int64) -> Float64:
         if self._raws is not None:
@@ -223,7 +215,7 @@ class _Prioritized:
             self._state[3] = largest
 
     def report(self) -> Callable[[], Report]:
-        alpha, beta = self._settings.alpha, self._draws[1]
+        alpha, beta = self._settings.alpha, self._weighing.beta
         used = int(self._seen[:, 1].max()) * len(self._seen)  # slots that have had a drawable item
         if self._raws is not None:
             return partial(_report, falling(_some(self._raws[:used], self._raw_mins)), 1.0, beta)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from .._ring import kernels
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ._protocol import Draw, Index, Report, Sampler, Share
+
+if TYPE_CHECKING:
+    from .._ring.kernel_types import QueueKernel
 
 
 class Uniform(Frozen, Sampler, kw_only=True):
@@ -59,14 +62,7 @@ class Uniform(Frozen, Sampler, kw_only=True):
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
         """Specify a queue of anchors per lane, the begins of its episodes, and counters."""
-        numbers = ArraySpec((lanes, rows), np.dtype(np.int32 if lanes * rows < 2**31 else np.int64), "rebuilt")
-        integers = np.dtype(np.int64)
-        return {
-            "anchors": numbers,
-            **({"anchors.episodes": numbers} if self.over == "episodes" else {}),
-            "anchors.ends": ArraySpec((lanes, 4), integers, "rebuilt"),
-            "anchors.seen": ArraySpec((lanes, 3), integers, "rebuilt"),
-        }
+        return queue_spec(lanes, rows, self.over == "episodes")
 
     def index(self, ring: Ring, memory: Memory) -> Index:
         """Return an index over the slots of `ring`."""
@@ -81,16 +77,13 @@ class _Uniform:
     """A queue of anchors per lane, so that a draw is a multiplication and a look-up; weights are 1."""
 
     def __init__(self, settings: Uniform, ring: Ring, memory: Memory) -> None:
-        episodes = memory.host("anchors.episodes") if settings.over == "episodes" else None
-        ends, seen = memory.host("anchors.ends"), memory.host("anchors.seen")
-        # Draws depend on what is stored alone: the queue is built anew, which no kill in mid-call can have spoilt.
-        ends[:], seen[:] = 0, 0
-        queue = kernels.active().Queue(ring.kernel, memory.host("anchors"), episodes, ends, seen)
-        self.refresh, self._ends = queue.refresh, ends
-        self._total = slice(0, 2) if episodes is None else slice(2, 4)
+        episodes = settings.over == "episodes"
+        queue = queue_of(ring, memory, episodes)
+        self.refresh, self.probability, self._ends = queue.refresh, queue.probability, memory.host("anchors.ends")
+        self._total = slice(2, 4) if episodes else slice(0, 2)
         draw = queue.draw if settings.replacement else queue.draw_distinct
-        self.masses_of = np.ones_like if episodes is None else None
-        self._draw = draw if episodes is None else queue.draw_episodes
+        self.masses_of = None if episodes else np.ones_like
+        self._draw = queue.draw_episodes if episodes else draw
         self._ones = np.ones(0, np.float32)
         self.chooser = queue.chooser(settings.replacement)
 
@@ -109,6 +102,29 @@ class _Uniform:
 
     def report(self) -> Callable[[], Report]:
         return Report
+
+
+def queue_spec(lanes: int, rows: int, episodes: bool = False) -> dict[str, ArraySpec]:
+    """Specify a queue of anchors per lane, the begins of its episodes if they matter, and counters."""
+    numbers = ArraySpec((lanes, rows), np.dtype(np.int32 if lanes * rows < 2**31 else np.int64), "rebuilt")
+    integers = np.dtype(np.int64)
+    return {
+        "anchors": numbers,
+        **({"anchors.episodes": numbers} if episodes else {}),
+        "anchors.ends": ArraySpec((lanes, 4), integers, "rebuilt"),
+        "anchors.seen": ArraySpec((lanes, 3), integers, "rebuilt"),
+    }
+
+
+def queue_of(ring: Ring, memory: Memory, episodes: bool = False) -> QueueKernel:
+    """Make the queue of a ring's anchors over arrays as `queue_spec` has them.
+
+    Draws depend on what is stored alone: the queue is built anew, which no kill in mid-call can have spoilt.
+    """
+    ends, seen = memory.host("anchors.ends"), memory.host("anchors.seen")
+    ends[:], seen[:] = 0, 0
+    firsts = memory.host("anchors.episodes") if episodes else None
+    return kernels.active().Queue(ring.kernel, memory.host("anchors"), firsts, ends, seen)
 
 
 def _ones(n: int, slots: Mapping[str, Array]) -> Float64:

@@ -111,12 +111,14 @@ class SamplerContract(Contract):
                 else:
                     check(claimed, f"can_sample({n}) is False, and sample({n}) succeeds")
                 possible = items >= (1 if self.sampler.replacement else n)
-                check(claimed is possible if self.draws_all else possible or not claimed, f"can_sample({n}): {claimed}")
+                surely = self.draws_all and not self.consumes
+                check(claimed is possible if surely else possible or not claimed, f"can_sample({n}): {claimed}")
 
     def test_every_item_is_drawn_sooner_or_later(self) -> None:
         """Check that all items that can be drawn are, in a few hundred batches."""
         buffer, oracle = self.filled()
-        drawn = {key for _ in range(400) for key in buffer.sample(8).ids.tolist()}
+        size = 1 if self.consumes else 8  # so that nothing is left
+        drawn = {key for _ in range(400) if buffer.can_sample(size) for key in buffer.sample(size).ids.tolist()}
         missing = oracle.drawable - drawn
         check(not missing or not self.draws_all, f"ids {sorted(missing)} were never drawn")
 
@@ -144,7 +146,9 @@ class SamplerContract(Contract):
         draws = [self.draws(self.buffer(seed)) for seed in (1, 1, 2)]
         for one, other in zip(draws[0], draws[1], strict=True):
             assert_same_batch(one, other)
-        differ = any((one.ids != other.ids).any() for one, other in zip(draws[0], draws[2], strict=True))
+        differ = self.consumes or any(
+            (one.ids != other.ids).any() for one, other in zip(draws[0], draws[2], strict=True)
+        )
         check(differ, "another seed draws the same ids")
 
     def test_both_back_ends_draw_the_same(self) -> None:
@@ -190,6 +194,8 @@ class SamplerContract(Contract):
                     batches = []
                     for each in (buffer, *twins):
                         feed(each, without_priorities(call))
+                        if not each.can_sample(4):
+                            continue
                         batches.append(each.sample(4))
                         if self.sampler.prioritizes:
                             each.update_priorities(batches[-1].ids, np.sin(batches[-1].ids))
@@ -212,6 +218,8 @@ class SamplerContract(Contract):
             names |= zip(feed(buffer, call, oracle).ravel().tolist(), feed(new, call).ravel().tolist(), strict=True)
             check(buffer.can_sample(3) is new.can_sample(3), "`can_sample` differs")
             drawn = set(buffer.sample(3).ids.tolist()) if buffer.can_sample(3) else set()
+            if self.consumes and new.can_sample(3):
+                new.sample(3)
             check(drawn <= oracle.drawable, f"ids {sorted(drawn - oracle.drawable)} were drawn")
             ids = sorted(oracle.drawable)
             ours, theirs = buffer.priorities(ids), new.priorities([names[key] for key in ids])
@@ -259,7 +267,11 @@ class SamplerContract(Contract):
         script = Script([TERMINATED], [STAY], give_next=True, priorities=[0.0, 1.0, 1.0, 0.0])
         new = fresh.extend(**SyntheticEnvs(fresh.schema, LANES).rollout([0], 4, script), env_ids=[0])
         drawn = {key for _ in range(100) for key in fresh.sample(1).ids.tolist()}
-        check(drawn == set(new[0, 1:3].tolist()), f"ids {drawn} were drawn, two of them with a priority of zero")
+        index, expected = fresh._core.index, set(new[0, 1:3].tolist())
+        if index.probability is not None:  # other members of a blend draw them all the same
+            expected = set(new[0, fresh.probability(new[0]) > 0].tolist())
+        surely = drawn == expected or (index.give_back is not None and drawn > expected)
+        check(surely, f"ids {drawn} were drawn, two of them with a priority of zero")
 
     def test_uniforms_come_from_one_call_a_draw(self) -> None:
         """Check for one `rng.random(n)` a draw and nothing else; its extreme numbers are as good as any."""
@@ -268,4 +280,29 @@ class SamplerContract(Contract):
             buffer.rng = numbers = Numbers(edge)
             for size in (1, 6):
                 check(set(buffer.sample(size).ids.tolist()) <= oracle.drawable, f"a wrong draw from {edge}")
-            check(numbers.calls == [1, 6], f"calls of `rng.random` with {numbers.calls}, not [1, 6]")
+            as_many = len(numbers.calls) == 2 and numbers.calls[0] >= 1 and numbers.calls[1] >= 6
+            check(as_many or self.consumes, f"calls of `rng.random` with {numbers.calls}, not one for each of 1 and 6")
+
+    def test_draws_follow_the_stated_probability(self) -> None:
+        """Check that `probability` sums to 1, and that items are drawn so often; for a sampler that has it."""
+        buffer, oracle = self.filled()
+        if buffer._core.index.probability is None:
+            return
+        ids = sorted(oracle.drawable)
+        if self.sampler.prioritizes:
+            buffer.update_priorities(ids[::2], np.linspace(0.1, 3.0, len(ids[::2])))
+        chances = buffer.probability(ids)
+        check(abs(chances.sum() - 1) < 1e-9, f"probabilities whose sum is {chances.sum()}")
+        size = 256 if self.sampler.replacement else 1
+        drawn = np.concatenate([buffer.sample(size).ids for _ in range(40_000 // size if size > 1 else 4_000)])
+        counts, expected = np.bincount(np.searchsorted(ids, drawn), minlength=len(ids)), chances * len(drawn)
+        far = np.abs(counts - expected) - 5.5 * np.sqrt(expected) - 6
+        check(
+            (far <= 0).all(),
+            f"id {ids[int(far.argmax())]} was drawn {counts[far.argmax()]} times, not as often as said",
+        )
+
+    @property
+    def consumes(self) -> bool:
+        """True for a sampler that uses items up."""
+        return bool(getattr(self.sampler, "consumes", False))

@@ -5,7 +5,7 @@ Names, arguments and results are those of `relive._ring._native`; draws are equa
 
 from __future__ import annotations
 
-from relive._ring.kernels_numpy.calls import Lock, adding, away, ending, joined, sampling, updating
+from relive._ring.kernels_numpy.calls import Lock, adding, away, blending, ending, joined, sampling, updating
 from relive._ring.kernels_numpy.files import (
     checksums,
     copy_ranges,
@@ -29,6 +29,7 @@ __all__ = [
     "Tree",
     "adding",
     "away",
+    "blending",
     "checksums",
     "copy_ranges",
     "copy_steps",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..._base.types import Array, Int64
+from ..._base.types import Array, Float64, Int64
 from .ring import Ring
 
 
@@ -88,6 +88,10 @@ def adding(
         several: Whether it is `extend`.
     """
     return fallback
+
+
+def blending(members: list[Any], shares: Float64, shuffle: bool, leader: int, draws: Float64, settings: Any) -> None:
+    """Do nothing: only the native kernels have a fast path for draws inside `sample`."""
 
 
 def sampling(

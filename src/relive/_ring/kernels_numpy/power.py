@@ -58,13 +58,17 @@ def _log2(x: Float64s) -> Float64s:
     bits = np.maximum(x, _SMALLEST_NORMAL).view(np.uint64) + (_ONE - _HALF_ROOT)
     exponent = (bits >> _SHIFT).astype(np.float64) - 1023.0
     mantissa = ((bits & _MANTISSA) + _HALF_ROOT).view(np.float64)
-    s = (mantissa - 1.0) / (mantissa + 1.0)
+    result: Float64s = exponent + _log2_series((mantissa - 1.0) / (mantissa + 1.0))
+    return result
+
+
+def _log2_series(s: Float64s) -> Float64s:
+    """Compute `log2((1 + s) / (1 - s))` near 0."""
     z = s * s
     series = np.full_like(z, LOG_TERMS[-1])
     for term in LOG_TERMS[-2::-1]:
         series = series * z + term
-    result: Float64s = exponent + s * series
-    return result
+    return s * series
 
 
 def _exp2(t: Float64s) -> Float64s:
@@ -72,10 +76,16 @@ def _exp2(t: Float64s) -> Float64s:
     t = np.minimum(np.maximum(t, LOWEST_EXPONENT), HIGHEST_EXPONENT)
     shifted = t + _ROUNDER
     f = t - (shifted - _ROUNDER)
+    raised = _exp2_series(f) * f + EXP_TERMS[0]
+    return ((shifted.view(np.uint64) << _SHIFT) + raised.view(np.uint64)).view(np.float64)
+
+
+def _exp2_series(f: Float64s) -> Float64s:
+    """Compute `(2 ** f - 1) / f`, for f up to a half of either sign."""
     series = np.full_like(f, EXP_TERMS[-1])
-    for term in EXP_TERMS[-2::-1]:
+    for term in EXP_TERMS[-2:0:-1]:
         series = series * f + term
-    return ((shifted.view(np.uint64) << _SHIFT) + series.view(np.uint64)).view(np.float64)
+    return series
 
 
 def power(x: Float64s, exponent: float) -> Float64s:
@@ -107,3 +117,19 @@ def weights(values: Float64s, reference: float, beta: float) -> NDArray[np.float
 def smallest(values: Float64s) -> float:
     """Return the smallest of at least one value."""
     return float(values.min())
+
+
+def decay(t: Float64s) -> Float64s:
+    """Compute `2 ** -t`, for `t >= 0`."""
+    return _exp2(-t)
+
+
+def covered(t: Float64s) -> Float64s:
+    """Compute `1 - 2 ** -t`, for `t >= 0`, to full precision where `t` is tiny, too."""
+    f = np.where(t < 0.5, -t, 0.0)
+    return np.where(t < 0.5, -(f * _exp2_series(f)), 1.0 - _exp2(-t))
+
+
+def reached(z: Float64s) -> Float64s:
+    """Compute the `t` at which `covered(t)` is `z`, for `z < 1`."""
+    return np.where(z < 0.25, -_log2_series(-z / (2.0 - z)), -_log2(1.0 - z))

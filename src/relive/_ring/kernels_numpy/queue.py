@@ -10,6 +10,7 @@ import numpy as np
 
 from ..._base.journal import Journal
 from ..._base.types import Array, Float64, Int64
+from .recency import Recency
 from .ring import Ring
 
 # Columns of `ends`: anchors that ever went and came, episodes that ever went and came.
@@ -40,20 +41,19 @@ class Queue:
                     self._forget(journal, lane, int(changes.seen[lane, 0]))
                     self._append(journal, lane, rows[lanes == lane])
                 journal.put(self._seen, slice(None), changes.seen)
-        return int((self._ends[:, COME] - self._ends[:, GONE]).sum())
+        return int(self.counts().sum())
 
     def chooser(self, replacement: bool) -> None:
         """Do nothing: only the native kernel has a fast path for draws inside `sample`."""
 
     def draw(self, u: Float64) -> Int64:
         """Draw the slots of random anchors, by uniforms in [0, 1)."""
-        counts = self._ends[:, COME] - self._ends[:, GONE]
-        total = int(counts.sum())
+        total = int(self.counts().sum())
         return self._slots(np.minimum((u * total).astype(np.int64), total - 1))
 
     def draw_distinct(self, u: Float64) -> Int64:
         """Draw the slots of different anchors, at most all: the first steps of a Fisher-Yates shuffle."""
-        total = int((self._ends[:, COME] - self._ends[:, GONE]).sum())
+        total = int(self.counts().sum())
         moved: dict[int, int] = {}
         chosen = np.empty(len(u), np.int64)
         for i, uniform in enumerate(u.tolist()):
@@ -74,16 +74,55 @@ class Queue:
         end = np.where(newest, self._ends[lanes, COME] - self._ends[lanes, GONE], self._first(lanes, episodes + 1))
         size = end - first
         item = np.minimum(((u * total - which) * size).astype(np.int64), size - 1)
-        return self._slot(lanes, first + item)
+        return self.slot(lanes, first + item)
+
+    def behind(self, slots: Int64) -> Int64:
+        """Count the anchors of the same lane that are older than the ones at `slots`."""
+        ring, (places, lanes) = self._ring, np.divmod(slots, self._ring.num_lanes)
+        first, counts = self._ends[lanes, GONE], self.counts()
+        oldest = self._places[lanes, first % ring.rows].astype(np.int64)
+        low, high = np.zeros(len(slots), np.int64), np.maximum(counts[lanes] - 1, 0)
+        for _ in range(int(counts.max()).bit_length()):
+            middle = (low + high) // 2
+            here = self._places[lanes, (first + middle) % ring.rows]
+            before = (here - oldest) % ring.rows < (places - oldest) % ring.rows
+            low, high = np.where(before, middle + 1, low), np.where(before, high, middle)
+        return low
+
+    def probability(self, slots: Int64) -> Float64:
+        """Return the probability of anchors in a draw of one, with or without replacement."""
+        if self._firsts is None:
+            return np.full(len(slots), 1.0 / int(self.counts().sum()))
+        total = int((self._ends[:, EPISODES_COME] - self._ends[:, EPISODES_GONE]).sum())
+        each = np.stack((slots % len(self._ends), self.behind(slots)), axis=1)
+        alike = [total * self._episode_size(lane, behind) for lane, behind in each.tolist()]
+        return 1.0 / np.array(alike, np.float64)
+
+    def _episode_size(self, lane: int, behind: int) -> int:
+        """Count the anchors of the episode that has the one `behind` the oldest of a lane."""
+        gone, come, first, last = self._ends[lane].tolist()
+        begins = self._first(np.full(last - first - 1, lane), np.arange(first + 1, last))
+        edges = np.concatenate(([0], begins, [come - gone]))
+        at = int(np.searchsorted(edges, behind, "right"))
+        return int(edges[at] - edges[at - 1])
+
+    def recency(self, rate: float, relative: bool) -> Recency:
+        """Make a law of draws that prefer new items."""
+        return Recency(self, rate, relative)
+
+    def counts(self) -> Int64:
+        """Count the anchors of each lane."""
+        counts: Int64 = self._ends[:, COME] - self._ends[:, GONE]
+        return counts
 
     def _slots(self, which: Int64) -> Int64:
         """Return the slots of the anchors with these numbers, counted over all lanes."""
-        counts = self._ends[:, COME] - self._ends[:, GONE]
+        counts = self.counts()
         starts = np.cumsum(counts)
         lanes = np.searchsorted(starts, which, "right")
-        return self._slot(lanes, which - (starts - counts)[lanes])
+        return self.slot(lanes, which - (starts - counts)[lanes])
 
-    def _slot(self, lanes: Int64, behind: Int64) -> Int64:
+    def slot(self, lanes: Int64, behind: Int64) -> Int64:
         """Return the slots of the anchors that come `behind` anchors after the oldest of their lanes."""
         places = self._places[lanes, (self._ends[lanes, GONE] + behind) % self._ring.rows]
         slots: Int64 = places.astype(np.int64) * self._ring.num_lanes + lanes
