@@ -46,7 +46,10 @@ QUESTION = Question(
     prepare=prepare,
     targets=(
         *(Target(f"{n:,} rows: times the best library", times_faster(str(n)), at_least=x) for n, x in AT_LEAST.items()),
-        *(Target(f"{n:,} rows: time over NumPy by hand's", ratio_to("numpy", str(n)), at_most=2) for n in (1024, 4096)),
+        *(
+            Target(f"{n:,} rows: time over NumPy by hand's", ratio_to("numpy", str(n)), at_most=1.6)
+            for n in (1024, 4096)
+        ),
     ),
 )
 

@@ -50,7 +50,7 @@ QUESTION = Question(
     title="Add one step",
     text="One call adds one transition given as NumPy rows, a float and two bools. Prioritized replay is on where the "
     "library has it; NumPy by hand and Stable-Baselines3 have none.",
-    peers=("relive", "numpy", "cpprb", "tianshou", "flashbax", "sb3", "labml"),
+    peers=("relive", "numpy", "cpprb", "rlox", "tianshou", "flashbax", "sb3"),
     settings=settings,
     prepare=prepare,
     targets=(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import Peer, Spec, Unsupported
@@ -24,10 +26,13 @@ def settings(scale: Scale) -> list[Setting]:
     return [
         Setting("first", f"first step of {lanes:,} lanes, {count(n)} rows, MB", first, fresh=True, scale=1e-6),
         Setting("kept", f"a kept reward of a batch of {BATCH}, KB", kept, 300 * scale.capacity, fresh=True, scale=1e-3),
+        Setting("installed", "installed, MB", {"what": "installed"}, scale=1e-6),
     ]
 
 
 def prepare(peer: Peer, values: Mapping[str, Any]) -> Found:
+    if values["what"] == "installed":
+        return Found((installed(peer),))
     capacity = values["capacity"]
     if values["what"] == "kept":
         return Found((kept(peer, capacity, values["batches"]),))
@@ -56,6 +61,13 @@ def kept(peer: Peer, capacity: int, batches: int) -> float:
     return grown(before) / batches
 
 
+def installed(peer: Peer) -> float:
+    """Return the bytes of the package's folder, without byte code and what is for readers of the source."""
+    folder = Path(importlib.import_module(peer.module.partition(".")[0]).__file__ or "").parent
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".md"))
+    return float(sum(path.stat().st_size for path in files))
+
+
 def grown(before: int | None) -> float:
     """Return by how many bytes the process has grown; a page at least, since memory comes in pages."""
     after = resident()
@@ -66,15 +78,17 @@ def grown(before: int | None) -> float:
 
 QUESTION = Question(
     name="memory",
-    title="Memory at the first step, and of what is kept",
+    title="Memory at the first step, of what is kept, and on disk",
     text="By how much the process grows when a buffer is made and given its first step of every lane; and when the "
     f"rewards (2 KB each) of thousands of batches of {BATCH} are kept while the rest of each batch is given up. Where "
-    "memory comes in huge pages, what lies beside a touched byte counts, too.",
+    "memory comes in huge pages, what lies beside a touched byte counts, too. Installed is the package's folder "
+    "without byte code, and without what it depends on.",
     peers=("relive", "numpy", "cpprb", "sb3"),
     settings=settings,
     prepare=prepare,
     targets=(
         Target("first step, MB", own_figure("first", 1e-6), at_most=16),
+        Target("installed, MB", own_figure("installed", 1e-6), at_most=1),
         Target("kept reward, KB", own_figure("kept", 1e-3), at_most=64),
     ),
     single=True,

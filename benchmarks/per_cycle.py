@@ -10,7 +10,7 @@ from benchmarks.peers import Peer, Spec
 from benchmarks.question import Question, Run, Scale, Setting, Target, count, own_ratio, times_faster
 from benchmarks.workload import td_errors
 
-BATCHES = (32, 256, 4096)
+BATCHES = (256, 4096)
 TURNS = 50  # before the clock starts: the priorities are no longer all alike
 
 
@@ -20,7 +20,7 @@ def settings(scale: Scale) -> list[Setting]:
             f"{batch}@{n}",
             f"{count(n)} items",
             {"capacity": n, "batch": batch},
-            nbytes=330 * n,
+            nbytes=250 * n,
             table=f"Batch of {batch:,}",
         )
         for n in scale.sizes
@@ -41,7 +41,7 @@ QUESTION = Question(
     title="Prioritized replay: draw with weights, update priorities",
     text="One call draws a batch with importance-sampling weights (alpha 0.6, beta 0.4) from a full buffer and writes "
     "the drawn items' priorities back.",
-    peers=("relive", "cpprb", "tianshou", "flashbax"),
+    peers=("relive", "cpprb", "rlox", "tianshou", "flashbax"),
     growth=True,
     settings=settings,
     prepare=prepare,

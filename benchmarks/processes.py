@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import cycle
 from typing import Any, NamedTuple, cast
 
 from benchmarks.peers import Peer, Spec
 from benchmarks.peers.shared import Elsewhere, Sharing
 from benchmarks.question import Found, Question, Scale, Setting, Target, own_figure, times_faster
-from benchmarks.threads import every_core
 from benchmarks.workload import endless_steps, td_errors
 
 WRITERS, BATCH, ROUNDS, OPENED = 2, 256, 5, 7
@@ -96,6 +97,21 @@ def together(peer: Peer, several: int, seconds: float) -> Work:
                 child.join(5)
                 child.kill()
                 child.join()
+
+
+@contextlib.contextmanager
+def every_core() -> Iterator[None]:
+    """Free this thread, and those it starts, from the one core that a worker is given."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def write(peer: Peer, lane: int, several: int, counts: Any, stop: Any) -> None:

@@ -56,6 +56,7 @@ class Setting:
     fresh: bool = False
     unit: str = "µs"
     scale: float | None = None  # from the cell's unit to the table's
+    base: str = ""  # the key of the plain form that stands in the same row
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,9 @@ class Target:
     measure: Callable[[Answer], float | None]
     at_least: float | None = None
     at_most: float | None = None
+    key: str = ""  # of the setting in whose row it stands
+    unit: str = ""  # of the figure, where it is no ratio
+    why: str = ""  # what holds it up where it is missed
 
     def holds(self, figure: float) -> bool:
         return (self.at_least is None or figure >= self.at_least) and (self.at_most is None or figure <= self.at_most)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
-from benchmarks.question import Answer, Setting
+from benchmarks.question import Answer, Cell, Question, Row, Scale, Setting
 
 NAMES = {
     "numpy": "NumPy by hand",
-    "numpy-out": "NumPy by hand, outputs reused",
     "sb3": "Stable-Baselines3",
-    "labml": "labml-nn",
     "torchrl": "TorchRL, `cache_values`",
     "torchrl-plain": "TorchRL",
     "torchrl-shared": "TorchRL, uniform draws from shared memmaps",
@@ -27,6 +25,8 @@ LEGEND = (
     "x1; relive and what is no library (NumPy by hand, the copy limit) stand outside that comparison, so below x1 they "
     "are faster than every library."
 )
+
+KEPT = ("key", "label", "table", "unit", "scale", "base")  # of a setting, in JSON
 
 
 def markdown(answers: Sequence[Answer], facts: dict[str, str]) -> str:
@@ -45,10 +45,42 @@ def section(answer: Answer) -> list[str]:
     figures = f"Figures in {question.unit}" if question.unit else "Figures as the columns say"
     notice = ["", question.notice(answer), ""] if question.notice else []
     lines = [f"## {question.title}", "", question.text, *notice, f"{figures}{single}."]
+    asked = [] if any(s.base for s in measured) else _targets(answer)
+    return lines + tables(answer) + _notes(answer) + asked
+
+
+def tables(answer: Answer) -> list[str]:
+    """Return the tables of a question, each below its name."""
+    measured = [s for s in answer.settings if any(s.key in row.cells for row in answer.rows.values())]
+    lines: list[str] = []
     for table in dict.fromkeys(s.table for s in measured):
+        of_it = [s for s in measured if s.table == table]
         lines += ["", *([f"**{table}**", ""] if table else [])]
-        lines += _table(answer, [s for s in measured if s.table == table])
-    return lines + _notes(answer) + _targets(answer)
+        lines += _pairs(answer, of_it) if any(s.base for s in measured) else _table(answer, of_it)
+    return lines
+
+
+def _pairs(answer: Answer, settings: Sequence[Setting]) -> list[str]:
+    """Return a row for each odd form, with the plain one that it is held against, and what is asked."""
+    cells, asked = answer.rows["relive"].cells, {v["key"]: v for v in target_figures(answer)}
+    lines = ["| odd form | | plain form | | odd / plain | asked | |", "|---|---:|---|---:|---:|---:|---|"]
+    for odd in settings:
+        plain = next((s for s in answer.settings if s.key == odd.base), None)
+        if any(s.base == odd.key for s in answer.settings):
+            continue
+        goal, below = asked.get(odd.key), cells.get(odd.base)
+        times = f"{cells[odd.key].figure / below.figure:.2f}" if below else ""
+        texts = [odd.label, _shown(odd, cells[odd.key].figure)]
+        texts += [plain.label, _shown(plain, below.figure), times] if plain and below else ["", "", ""]
+        if goal:
+            own = "" if not goal["unit"] else f" {odd.unit}{' more' * bool(plain)}"
+            texts += [f"≤ {goal['at_most']:g}{own}", goal["verdict"]]
+        lines.append("| " + " | ".join(texts + [""] * (7 - len(texts))) + " |")
+    return lines
+
+
+def _shown(setting: Setting, figure: float) -> str:
+    return f"{number(figure * (setting.scale or 1))} {setting.unit}"
 
 
 def _table(answer: Answer, settings: Sequence[Setting]) -> list[str]:
@@ -77,15 +109,15 @@ def _cell(answer: Answer, setting: Setting, best: tuple[str, float] | None, name
         return "-"
     scale = answer.question.unit_scale if setting.scale is None else setting.scale
     beside = cell.median if cell.p99 is None else cell.p99
-    text = _number(cell.figure * scale)
+    text = number(cell.figure * scale)
     if not cell.p20 == cell.median == cell.p99:  # beside the only call there was, nothing stands
-        text += f" ({_number(beside * scale)})"
+        text += f" ({number(beside * scale)})"
     if best is not None:
         text += f" x{cell.figure / best[1]:.{2 if cell.figure >= 0.1 * best[1] else 4}f}"
     return f"**{text}**" if best is not None and best[0] == name else text
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     digits = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{digits}f}"
 
@@ -132,6 +164,9 @@ def target_figures(answer: Answer) -> list[dict[str, Any]]:
         found.append(
             {
                 "text": target.text,
+                "key": target.key,
+                "unit": target.unit,
+                "why": target.why,
                 "at_least": target.at_least,
                 "at_most": target.at_most,
                 "figure": figure,
@@ -139,6 +174,15 @@ def target_figures(answer: Answer) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def restored(found: dict[str, Any], question: Question, scale: Scale) -> Answer:
+    """Return the answer of one question of those that `as_json` returned."""
+    settings = [Setting(values={}, **kept) for kept in found["settings"]]
+    rows = {name: Row(**row) for name, row in found["peers"].items()}
+    for row in rows.values():
+        row.cells = {key: Cell(**cell) for key, cell in cast("dict[str, Any]", row.cells).items()}
+    return Answer(question, scale, settings, rows)
 
 
 def as_json(answers: Sequence[Answer], facts: dict[str, str]) -> dict[str, Any]:
@@ -151,7 +195,7 @@ def as_json(answers: Sequence[Answer], facts: dict[str, str]) -> dict[str, Any]:
                 "title": a.question.title,
                 "notice": a.question.notice(a) if a.question.notice else "",
                 "scale": a.scale.name,
-                "settings": [{"key": s.key, "table": s.table, "label": s.label, "unit": s.unit} for s in a.settings],
+                "settings": [{name: getattr(s, name) for name in KEPT} for s in a.settings],
                 "peers": {name: asdict(row) for name, row in a.rows.items()},
                 "targets": target_figures(a),
             }

@@ -104,9 +104,9 @@ QUESTION = Question(
     unit="",
     targets=(
         Target("save over a plain copy of the bytes", ratio_to("limit", "save"), at_most=2),
-        Target("load over reading the bytes", ratio_to("limit", "load"), at_most=2),
-        Target("save: times the fastest library", times_faster("save"), at_least=0.25),
-        Target("load: times the fastest library", times_faster("load"), at_least=0.25),
+        Target("load over reading the bytes", ratio_to("limit", "load"), at_most=1.5),
+        Target("save: times the fastest library", times_faster("save"), at_least=1),
+        Target("load: times the fastest library", times_faster("load"), at_least=1),
         Target("bytes of a further save over the first", own_ratio("again-bytes", "save-bytes"), at_most=0.13),
     ),
 )

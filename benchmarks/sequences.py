@@ -48,11 +48,11 @@ def settings(scale: Scale) -> list[Setting]:
 def prepare(peer: Peer, values: Mapping[str, Any]) -> Run:
     capacity = values["capacity"]
     if values["cycle"]:
-        peer.weigh(Spec(capacity, prioritized=True, length=LENGTH, starts=STARTS))
+        peer.weigh(Spec(capacity, prioritized=True, length=LENGTH, starts=STARTS, obs_size=SEQUENCE_OBS_SIZE))
         errors = cycle(peer.prepare_errors(td_errors(BATCH)))
         peer.cycle(BATCH, islice(errors, TURNS))
         return lambda calls: peer.cycle(BATCH, islice(errors, calls))
-    peer.ensure(Spec(capacity, length=LENGTH), fill=capacity)
+    peer.ensure(Spec(capacity, length=LENGTH, obs_size=SEQUENCE_OBS_SIZE), fill=capacity)
     steps = cycle(peer.prepare_steps(single_steps(2 * EPISODE, SEQUENCE_OBS_SIZE)))
     return lambda calls: peer.add_and_draw(BATCH, islice(steps, calls))
 

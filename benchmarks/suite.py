@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import chart, machine, report
+from benchmarks import charts, machine, report
 from benchmarks.harness import Interrupted, Progress, run_question
 from benchmarks.peers import ADAPTERS
 from benchmarks.question import FULL, QUICK, TINY, Answer, Question, Scale
@@ -17,17 +17,15 @@ from benchmarks.question import FULL, QUICK, TINY, Answer, Question, Scale
 NAMES = (
     "behind_learner",
     "add_one",
-    "add_inputs",
     "add_batch",
     "uniform_sample",
+    "small_rows",
     "per_cycle",
-    "samplers",
     "n_step",
+    "cliffs",
     "sequences",
-    "sequence_forms",
     "atari",
     "trajectories",
-    "threads",
     "processes",
     "device",
     "memory",
@@ -74,7 +72,7 @@ def run_suite(
         if out.suffix == ".json":
             out.write_text(json.dumps(report.as_json(answers, facts), indent=1, ensure_ascii=False) + "\n")
         elif out.suffix in (".svg", ".png"):
-            chart.draw(answers[0], out)
+            charts.draw(answers[0], out)
         else:
             out.write_text(text)
     return text

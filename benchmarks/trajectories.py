@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import Peer, Unsupported
-from benchmarks.peers.base import resident
+from benchmarks.peers.base import high_water, resident
 from benchmarks.peers.trajectories import TrajectoryPeer
 from benchmarks.question import (
     Answer,
@@ -192,11 +191,9 @@ def peak(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
     found = []
     for _ in range(5):
         gc.collect()
-        with of_the_system():
-            Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
-            before = status("VmRSS")
-            peer.draw(DRAW)
-            found.append(max(float(status("VmHWM") - before), 4096.0))  # memory comes in pages
+        before = high_water(anew=True)
+        peer.draw(DRAW)
+        found.append(max(float(high_water() - before), 4096.0))  # memory comes in pages
     return Found(tuple(found))
 
 
@@ -264,25 +261,12 @@ def nbytes(fields: Any) -> int:
     return int(getattr(fields, "nbytes", 0))
 
 
-@contextlib.contextmanager
-def of_the_system() -> Any:
-    try:
-        yield
-    except OSError as error:
-        raise Unsupported("the system does not say") from error
-
-
 def bytes_read() -> int:
     """Return the bytes that this process has read so far, from files or the page cache."""
-    with of_the_system():
+    try:
         return int(Path("/proc/self/io").read_text().split()[1])
-
-
-def status(name: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    raise Unsupported("the system does not say")
+    except OSError as error:
+        raise Unsupported("the system does not say") from error
 
 
 def forget(files: list[Path]) -> None:

@@ -2,8 +2,7 @@
 
 166 bytes a transition, like Gymnasium's HalfCheetah: observation 17 x float32 (and its successor), action 6 x float32,
 reward, terminated, truncated. Values come as an environment returns them: NumPy rows, a Python float, Python bools.
-Sequences have larger observations (`obs_size`); `frame_steps` are those of an Atari game, `rollouts` a robot's, with a
-camera.
+Sequences have larger observations; `frame_steps` are those of an Atari game, `rollouts` a robot's, with a camera.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 OBS_SIZE, ACTION_SIZE = 17, 6
 SEQUENCE_OBS_SIZE = 64
+SMALL = (4, 1)  # numbers of an observation and an action, as in CartPole
 EPISODE = 1000  # steps; ends alternate between terminated and truncated
 POOL = 1 << 16  # distinct steps; a longer stream repeats them
 FRAME, STACK = (84, 84), 4
@@ -38,16 +38,16 @@ class Step(NamedTuple):
 
 
 @cache
-def stream(length: int = POOL, seed: int = 0, obs_size: int = OBS_SIZE) -> Step:
+def stream(length: int = POOL, obs_size: int = OBS_SIZE, action_size: int = ACTION_SIZE) -> Step:
     """Return a stream of `length` steps that closes on itself.
 
     `next_obs` of a step is the very memory of the following `obs`, as in an environment's loop, and the last step leads
     back to the first: repeated for ever, the stream has no break in it.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     obs = rng.standard_normal((length + 1, obs_size), dtype=np.float32)
     obs[length] = obs[0]
-    action = rng.uniform(-1, 1, (length, ACTION_SIZE)).astype(np.float32)
+    action = rng.uniform(-1, 1, (length, action_size)).astype(np.float32)
     reward = rng.standard_normal(length, dtype=np.float32)
     index = np.arange(length)
     terminated = index % (2 * EPISODE) == EPISODE - 1
@@ -55,9 +55,9 @@ def stream(length: int = POOL, seed: int = 0, obs_size: int = OBS_SIZE) -> Step:
     return Step(obs[:-1], action, reward, obs[1:], terminated, truncated)
 
 
-def single_steps(count: int, obs_size: int = OBS_SIZE) -> list[Step]:
+def single_steps(count: int, obs_size: int = OBS_SIZE, action_size: int = ACTION_SIZE) -> list[Step]:
     """Return the first `count` steps of the stream one by one, in an environment's own types."""
-    s = stream(max(count, 2), obs_size=obs_size)
+    s = stream(max(count, 2), obs_size, action_size)
     flags = zip(s.reward.tolist(), s.terminated.tolist(), s.truncated.tolist(), strict=True)
     return [Step(s.obs[i], s.action[i], r, s.next_obs[i], t, u) for i, (r, t, u) in enumerate(flags)][:count]
 
@@ -82,12 +82,11 @@ def lane_steps(lanes: int, count: int, seed: int = 1, obs_size: int = OBS_SIZE) 
     return [Step(obs[t], action[t], reward[t], obs[(t + 1) % count], terminated[t], truncated[t]) for t in range(count)]
 
 
-def blocks(total: int, size: int = POOL, obs_size: int = OBS_SIZE) -> Iterator[Step]:
-    """Yield `total` steps as consecutive blocks of the stream, at most `size` steps each."""
-    whole = stream(obs_size=obs_size)
-    size = min(size, POOL)
+def blocks(total: int, obs_size: int = OBS_SIZE, action_size: int = ACTION_SIZE) -> Iterator[Step]:
+    """Yield `total` steps as consecutive blocks of the stream."""
+    whole = stream(POOL, obs_size, action_size)
     while total > 0:
-        count = min(size, total)
+        count = min(POOL, total)
         yield Step(*(column[:count] for column in whole))
         total -= count
 

@@ -25,7 +25,6 @@ ADAPTERS = {
         "transitions": ("numpy_by_hand", "NumpyByHand"),
         "sequences": ("sequences", "NumpySequences"),
     },
-    "numpy-out": {"transitions": ("numpy_by_hand", "NumpyReusedOutputs")},
     "limit": {
         "frames": ("frames", "CopyLimit"),
         "saves": ("saves", "CopyOfBytes"),
@@ -45,6 +44,7 @@ ADAPTERS = {
         "saves": ("saves", "TianshouSaves"),
     },
     "flashbax": {"transitions": ("flashbax", "Flashbax"), "sequences": ("sequences", "FlashbaxSequences")},
+    "rlox": {"transitions": ("rlox", "Rlox")},
     "torchrl": {"sequences": ("torchrl", "TorchrlSlices")},
     "torchrl-plain": {
         "sequences": ("torchrl", "TorchrlPlainSlices"),
@@ -58,12 +58,11 @@ ADAPTERS = {
         "frames": ("frames", "StableBaselines3Frames"),
         "saves": ("saves", "StableBaselines3Saves"),
     },
-    "labml": {"transitions": ("labml", "Labml")},
     "rlinf": {"trajectories": ("trajectories", "RlinfTrajectories")},
     "torchsave": {"trajectories": ("trajectories", "TorchSave")},
 }
-NO_LIBRARY = ("relive", "numpy", "numpy-out", "limit", "tensors", "torchsave")
-WITHOUT_PRIORITIES = ("numpy", "numpy-out", "limit", "sb3", "torchrl-shared")
+NO_LIBRARY = ("relive", "numpy", "limit", "tensors", "torchsave")
+WITHOUT_PRIORITIES = ("numpy", "limit", "sb3", "torchrl-shared")
 
 __all__ = ["ADAPTERS", "NO_LIBRARY", "WITHOUT_PRIORITIES", "Peer", "Spec", "Unsupported", "adapter"]
 

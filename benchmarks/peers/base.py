@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.workload import OBS_SIZE, Array, Step
+from benchmarks.workload import ACTION_SIZE, OBS_SIZE, Array, Step
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Spec:
     length: int = 1
     starts: int = 1
     sampler: str = ""  # one of relive's own, for the question that compares them
-    obs_size: int = OBS_SIZE  # for peers on a device
+    obs_size: int = OBS_SIZE
+    action_size: int = ACTION_SIZE
 
 
 class Unsupported(Exception):
@@ -45,6 +46,17 @@ def resident() -> int | None:
     with contextlib.suppress(OSError, AttributeError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return None
+
+
+def high_water(*, anew: bool = False) -> int:
+    """Return the most bytes of memory that this process has held; `anew` begins a new count with those of now."""
+    try:
+        if anew:
+            Path("/proc/self/clear_refs").write_text("5")
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError as error:
+        raise Unsupported("the system does not say") from error
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 class Peer:
@@ -61,6 +73,7 @@ class Peer:
         self.lib: Any = importlib.import_module(self.module) if self.module else None
         self.spec: Spec | None = None
         self.filled = 0
+        self.sizes = (OBS_SIZE, ACTION_SIZE)  # of the buffer that stands
 
     def version(self) -> str:
         try:
@@ -75,6 +88,7 @@ class Peer:
         if spec.prioritized and not self.prioritized:
             raise Unsupported("no prioritized replay")
         self.drop()
+        self.sizes = (spec.obs_size, spec.action_size)
         self.make(spec)
         if fill:
             self.fill(fill)
@@ -112,6 +126,10 @@ class Peer:
     def add(self, steps: Iterable[Step]) -> None:
         """Add one step a call."""
         raise Unsupported("no adding of one step")
+
+    def add_without_next(self, steps: Iterable[Step]) -> None:
+        """Add one step a call without its `next_obs`, where the library stores that only if it is given."""
+        raise Unsupported("no adding without `next_obs`")
 
     def add_lanes(self, steps: Iterable[Step]) -> None:
         """Add one step of every lane a call."""

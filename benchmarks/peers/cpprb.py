@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.base import Peer, Spec
-from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, GAMMA, OBS_SIZE, Step, blocks
+from benchmarks.workload import ALPHA, BETA, GAMMA, Step, blocks
 
 
 class Cpprb(Peer):
@@ -17,10 +17,10 @@ class Cpprb(Peer):
 
     def make(self, spec: Spec) -> None:
         fields = {
-            "obs": {"shape": OBS_SIZE},
-            "act": {"shape": ACTION_SIZE},
+            "obs": {"shape": spec.obs_size},
+            "act": {"shape": spec.action_size},
             "rew": {},
-            "next_obs": {"shape": OBS_SIZE},
+            "next_obs": {"shape": spec.obs_size},
             "done": {"dtype": np.bool_},
             "truncated": {"dtype": np.bool_},
         }
@@ -34,7 +34,7 @@ class Cpprb(Peer):
             self.buffer = self.lib.ReplayBuffer(spec.capacity, fields, **options)
 
     def fill(self, count: int) -> None:
-        for block in blocks(count):
+        for block in blocks(count, *self.sizes):
             self.add_lanes([block])
 
     def add(self, steps: Iterable[Step]) -> None:

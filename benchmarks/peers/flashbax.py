@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.base import Peer, Spec, Unsupported
-from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, OBS_SIZE, Array, Step, blocks
+from benchmarks.workload import ALPHA, BETA, Array, Step, blocks
 
 FILL = 32_768  # steps a call while filling; one shape, so one compilation
 
@@ -20,7 +20,6 @@ class Flashbax(Peer):
     name = package = module = "flashbax"
     object_ = "make_prioritised_flat_buffer"
     output = "jax"
-    obs_size = OBS_SIZE
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,8 +32,8 @@ class Flashbax(Peer):
         self.spec_made = spec
         self.adder = self._library(1, add_sequences=False)
         example = {
-            "obs": np.zeros(self.obs_size, np.float32),
-            "action": np.zeros(ACTION_SIZE, np.float32),
+            "obs": np.zeros(spec.obs_size, np.float32),
+            "action": np.zeros(spec.action_size, np.float32),
             "reward": np.float32(0),
             "terminated": np.bool_(False),
             "truncated": np.bool_(False),

@@ -1,8 +1,4 @@
-"""Not a library: preallocated arrays and `take`, what a careful user writes without any package. No priorities.
-
-`numpy` returns batches that the caller owns, as every library does; `numpy-out` writes each batch over the one before,
-which spares fresh memory and leaves the caller to see that nobody still reads it.
-"""
+"""Not a library: preallocated arrays and `take`, what a careful user writes without any package. No priorities."""
 
 from __future__ import annotations
 
@@ -11,14 +7,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from benchmarks.peers.base import Peer, Spec, Unsupported
-from benchmarks.workload import ACTION_SIZE, OBS_SIZE, Array, Step, blocks
+from benchmarks.workload import Array, Step, blocks
 
 
 class NumpyByHand(Peer):
     name = package = module = "numpy"
     object_ = "ndarray"
     prioritized = False
-    obs_size = OBS_SIZE
 
     def make(self, spec: Spec) -> None:
         if spec.n_step > 1:
@@ -26,10 +21,10 @@ class NumpyByHand(Peer):
         n = self.capacity = spec.capacity
         self.position = self.size = 0
         self.rng = np.random.default_rng(0)
-        self.obs: Array = np.zeros((n, self.obs_size), np.float32)
-        self.action: Array = np.zeros((n, ACTION_SIZE), np.float32)
+        self.obs: Array = np.zeros((n, spec.obs_size), np.float32)
+        self.action: Array = np.zeros((n, spec.action_size), np.float32)
         self.reward: Array = np.zeros(n, np.float32)
-        self.next_obs: Array = np.zeros((n, self.obs_size), np.float32)
+        self.next_obs: Array = np.zeros((n, spec.obs_size), np.float32)
         self.terminated: Array = np.zeros(n, bool)
         self.truncated: Array = np.zeros(n, bool)
         self.columns = [self.obs, self.action, self.reward, self.next_obs, self.terminated, self.truncated]
@@ -40,7 +35,7 @@ class NumpyByHand(Peer):
         self.columns = []
 
     def fill(self, count: int) -> None:
-        for block in blocks(count, obs_size=self.obs_size):
+        for block in blocks(count, *self.sizes):
             self._add_rows(block)
 
     def _add_rows(self, rows: Step) -> None:
@@ -87,23 +82,3 @@ class NumpyByHand(Peer):
 
         for _ in range(calls):
             [torch.from_numpy(values) for values in self._draw(n)]
-
-
-class NumpyReusedOutputs(NumpyByHand):
-    name = "numpy-out"
-
-    def make(self, spec: Spec) -> None:
-        super().make(spec)
-        self.outputs: dict[int, list[Array]] = {}
-
-    def drop(self) -> None:
-        super().drop()
-        self.outputs = {}
-
-    def _draw(self, n: int) -> list[Array]:
-        if n not in self.outputs:
-            self.outputs[n] = [np.empty((n, *column.shape[1:]), column.dtype) for column in self.columns]
-        index = self.rng.integers(0, self.size, n)
-        for column, values in zip(self.columns, self.outputs[n], strict=True):
-            column.take(index, axis=0, out=values, mode="clip")  # "clip": the default would buffer what it writes
-        return self.outputs[n]

@@ -6,19 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.peers.base import Peer, Spec
-from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, GAMMA, OBS_SIZE, Step, blocks
+from benchmarks.workload import ALPHA, BETA, GAMMA, Step, blocks
 
 
 class Relive(Peer):
     name = package = module = "relive"
     object_ = "ReplayBuffer"
-    obs_size = OBS_SIZE
 
     def make(self, spec: Spec) -> None:
         relive = self.lib
-        schema = relive.Schema(
-            obs=relive.Field((self.obs_size,), "float32"), action=relive.Field((ACTION_SIZE,), "float32")
-        )
+        schema = relive.Schema(obs=relive.Field((spec.obs_size,)), action=relive.Field((spec.action_size,)))
         self.buffer = relive.ReplayBuffer(
             schema,
             capacity=spec.capacity,
@@ -38,7 +35,7 @@ class Relive(Peer):
         return relive.Uniform(over="episodes" if spec.sampler == "episodes" else "steps", **settings)
 
     def fill(self, count: int) -> None:
-        for block in blocks(count, obs_size=self.obs_size):
+        for block in blocks(count, *self.sizes):
             self.buffer.extend(**{name: column[None] for name, column in block._asdict().items()})
 
     def add(self, steps: Iterable[Step]) -> None:
@@ -49,6 +46,11 @@ class Relive(Peer):
             )
 
     add_lanes = add
+
+    def add_without_next(self, steps: Iterable[Step]) -> None:
+        buffer = self.buffer
+        for obs, action, reward, _, terminated, truncated in steps:
+            buffer.add(obs=obs, action=action, reward=reward, terminated=terminated, truncated=truncated)
 
     def sample(self, n: int, calls: int) -> None:
         for _ in range(calls):

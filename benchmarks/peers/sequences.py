@@ -16,8 +16,6 @@ from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, SEQUENCE_OBS_SIZE, Arr
 
 
 class ReliveSequences(Relive):
-    obs_size = SEQUENCE_OBS_SIZE
-
     def item(self, spec: Spec) -> Any:
         return self.lib.Sequences(spec.length, starts=spec.starts)
 
@@ -37,8 +35,6 @@ class ReliveSequences(Relive):
 
 class NumpySequences(NumpyByHand):
     """A ring without `next_obs`; a sequence starts anywhere and runs on behind an episode's end, as the flags tell."""
-
-    obs_size = SEQUENCE_OBS_SIZE
 
     def make(self, spec: Spec) -> None:
         super().make(spec)
@@ -135,7 +131,6 @@ class FlashbaxSequences(Flashbax):
     """Its trajectory buffers; a sequence runs on behind an episode's end, as the flags tell."""
 
     object_ = "make_prioritised_trajectory_buffer"
-    obs_size = SEQUENCE_OBS_SIZE
 
     def _library(self, batch: int, *, add_sequences: bool) -> Any:
         spec = self.spec_made
