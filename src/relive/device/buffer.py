@@ -421,9 +421,9 @@ class DeviceBuffer:
     def host(self) -> ReplayBuffer:
         """Return an ordinary buffer in RAM with the same steps and priorities, and ids of its own; waits.
 
-        With it come `extend`, `follow`, `batches`, `column`, `save` and what else a `ReplayBuffer` has. It keeps more steps
-        where items show some before the oldest one. Items start, and fields with `every=k` are kept, at the same steps.
-        Across episodes sequences end where a lane was left out, if they start at every so many steps.
+        With it come `extend`, `follow`, `batches`, `column`, `save` and what else a `ReplayBuffer` has. It keeps more
+        steps where items show some before the oldest one. Items start at the same steps, and fields with `every=k` are
+        kept there. Across episodes sequences end where a lane was left out, if they start at every so many steps.
         """
         with self._turn(look=False):
             return _host.made_of(self._choices, self._ring, self._draws)
