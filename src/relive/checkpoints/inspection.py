@@ -175,11 +175,6 @@ def on_device(path: str | os.PathLike[str], number: int | None = None) -> bool:
     return False
 
 
-def damage_of(folder: Folder, number: int) -> list[str]:
-    """List the damaged places of a save; all of it is read."""
-    return [text for name, file in _manifest.read(folder, number).files for text in _damage(folder, name, file)]
-
-
 def _unused(folder: Folder) -> set[str]:
     """List the files that no complete save needs."""
     names = {n for n in folder.sizes() if n.startswith(TEMPORARY) or _manifest.number_of(n) is not None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -15,7 +14,7 @@ from ..errors import ArgumentError, message
 from ..items import Item, Sequences, Transitions
 from ..samplers import Prioritized, Sampler, Uniform
 from ..schema import Schema
-from ._fields import TensorField, fields_of
+from ._fields import fields_of
 from ._ring import LanesRing, rows_for
 from ._samplers import Draws, EvenDraws, WeightedDraws
 from ._sequences import SequenceReader
@@ -79,18 +78,12 @@ def ring_of(choices: Choices, device: torch.device) -> LanesRing:
     if total >= _MOST_ROWS:
         wanted = f"fewer than {_MOST_ROWS - finals - lanes:,} steps"
         raise ArgumentError(message(wanted, f"{choices.steps * lanes:,}", "DeviceBuffer(capacity)"))
-    _fit(fields, rows_for(fields, choices.steps, choices.window) * lanes, finals + lanes, device)
-    repeats = choices.sampler.prioritizes or any(field.writable for field in fields)
-    return LanesRing(fields, lanes, choices.steps, choices.window, finals, repeats, device)
-
-
-def _fit(fields: Sequence[TensorField], size: int, finals: int, device: torch.device) -> None:
-    """Refuse values that need more bytes than a device has."""
-    kept = ((size // field.every + field.observed * finals) * field.nbytes for field in fields)
-    need, most = sum(kept), available_on(device)
+    need, most = sum(total // f.every * f.nbytes for f in fields), available_on(device)
     if need > most:
         wanted, remedy = f"at most {most:,} bytes, the device's memory", "lower `capacity`, or store smaller fields"
-        raise ArgumentError(message(wanted, f"{need:,} bytes", "DeviceBuffer(capacity)", remedy))
+        raise ArgumentError(message(wanted, f"about {need:,} bytes", "DeviceBuffer(capacity)", remedy))
+    repeats = choices.sampler.prioritizes or any(field.writable for field in fields)
+    return LanesRing(fields, lanes, choices.steps, choices.window, finals, repeats, device)
 
 
 def unknown(name: str) -> Exception:

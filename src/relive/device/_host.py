@@ -95,9 +95,8 @@ def made_of(choices: Choices, ring: LanesRing, draws: Draws) -> ReplayBuffer:
 def _raise(made: ReplayBuffer, who: Int64) -> None:
     """Raise the numbers of some lanes' next steps by one."""
     zeros = {c.keys: np.zeros((len(who), *c.field.full_shape), c.field.dtype) for c in made.schema.columns}
-    made.add(
-        env_ids=who, **nested(zeros.items()), terminated=np.zeros(len(who), bool), truncated=np.zeros(len(who), bool)
-    )
+    no = np.zeros(len(who), bool)
+    made.add(env_ids=who, **nested(zeros.items()), terminated=no, truncated=no)
     made.cut(who)
 
 
@@ -115,8 +114,7 @@ def _add_call(ring: LanesRing, draws: Draws, made: ReplayBuffer, call: int, ther
 
 
 def _places(ring: LanesRing, calls: range) -> Tensor:
-    ids = torch.arange(calls.start * ring.lanes, calls.stop * ring.lanes, device=ring.lane.device)
-    return ids % ring.size
+    return torch.arange(calls.start * ring.lanes, calls.stop * ring.lanes, device=ring.lane.device) % ring.size
 
 
 def _add(ring: LanesRing, draws: Draws, made: ReplayBuffer, who: Tensor, at: Tensor, after: Tensor | None) -> None:
@@ -192,13 +190,12 @@ def _aligned(ids: Int64, numbers: Int64, lanes: int, starts: int) -> Int64:
         starts: See above.
     """
     places = np.empty(len(ids), np.int64)
-    for lane in range(lanes):
+    for lane in set((ids % lanes).tolist()):
         own = np.flatnonzero(ids % lanes == lane)
         own = own[np.argsort(ids[own])]
-        if len(own):
-            ahead = 1 + (np.diff(numbers[own]) - 1) % starts  # to the next one
-            last = -((-numbers[own[-1]]) % starts)
-            places[own] = last - np.append(np.cumsum(ahead[::-1])[::-1], 0)
+        ahead = 1 + (np.diff(numbers[own]) - 1) % starts  # to the next one
+        last = -((-numbers[own[-1]]) % starts)
+        places[own] = last - np.append(np.cumsum(ahead[::-1])[::-1], 0)
     places -= places.min() // starts * starts
     found = np.full((places.max() + 1, lanes), -1)
     found[places, ids % lanes] = ids

@@ -19,7 +19,7 @@ from .._schema.fields import is_image
 from ..checkpoints import _manifest
 from ..checkpoints._names import name_of
 from ..checkpoints._steps import RANGES
-from ..checkpoints.inspection import Inspection, damage_of, examples, looked
+from ..checkpoints.inspection import Inspection, examples, looked
 from ..checkpoints.salvage import Salvage, none_used
 from ..errors import StorageError
 from ..schema import Column
@@ -43,72 +43,48 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> S
         skipped: list[str] = []
         for number in _manifest.numbers(folder):
             try:
-                if found := damage_of(folder, number):
-                    skipped.append(found[0])
-                    continue
                 host = loaded(folder, number, "cpu", 0, iter(())).host()
             except StorageError as error:
                 skipped.append(f"save {number} cannot be used: {error}")
                 continue
             host.save(target)
-            ids = host.column("ids")
-            stored = (ids >= 0).sum(1).tolist()
+            stored = (host.column("ids") >= 0).sum(1).tolist()
             return Salvage(number, tuple(stored), (0,) * len(stored), tuple(skipped))
         raise none_used(folder, skipped)
 
 
-class _Steps(NamedTuple):
-    """The calls of a save that are kept.
+class _SavedCalls(NamedTuple):
+    """The steps in the files of a save.
 
     Attributes:
-        calls: int64 `[T]`.
-        rows: Their rows, `[T]`.
-        flags: uint8 `[T, L]`.
+        rows: D.
+        lanes: L.
         state: The file of the tensors that are saved whole.
-        parts: The files of steps, the newest first, with their ranges of calls.
+        parts: The files of steps with their ranges of calls; a later one is right about a call that several have.
     """
 
-    calls: Int64
-    rows: Int64
-    flags: Bytes
+    rows: int
+    lanes: int
     state: TensorReader
     parts: list[tuple[TensorReader, Int64]]
 
-    def values(self, column: Column) -> Array:
-        """Read a field of all steps, `[T, L, ...]`."""
-        field, name, lanes = column.field, f"fields.{'.'.join(column.keys)}", self.flags.shape[1]
+    def values(self, column: Column, first: int, last: int) -> Array:
+        """Read a field of the calls `[first, last)`, `[T, L, ...]`."""
+        field, name, shape = column.field, f"fields.{'.'.join(column.keys)}", (-1, self.lanes, *column.field.shape)
+        row = self.lanes * field.nbytes
         if field.writable:
-            count = len(self.state.rows(name)) // field.nbytes // lanes * lanes  # and one to spare
-            whole = self.state.rows(name)[: count * field.nbytes].view(field.dtype)
-            return np.asarray(whole.reshape(-1, lanes, *field.shape)[self.rows])
-        found = np.zeros((len(self.calls), lanes, *field.shape), field.dtype)
-        for reader, ranges in reversed(self.parts):
-            raw, done = reader.rows(name).view(field.dtype).reshape(-1, lanes, *field.shape), 0
-            for _, begin, end in ranges.tolist():
-                low, high = np.searchsorted(self.calls, (begin, end)).tolist()
-                found[low:high] = raw[done + self.calls[low:high] - begin]
-                done += end - begin
-        return found
-
-    def value(self, column: Column, lane: int, call: int) -> Array:
-        """Read a field of one step."""
-        field, name, lanes = column.field, f"fields.{'.'.join(column.keys)}", self.flags.shape[1]
-        if field.writable:
-            reader, at = self.state, int(self.rows[np.searchsorted(self.calls, call)])
-        else:
-            reader, at = self._place(call)
-        width = field.nbytes
-        raw = reader.rows(name, (at * lanes + lane) * width, (at * lanes + lane + 1) * width)
-        return np.asarray(raw.view(field.dtype).reshape(field.shape))
-
-    def _place(self, call: int) -> tuple[TensorReader, int]:
+            whole = self.state.rows(name)[: self.rows * row].view(field.dtype).reshape(shape)
+            return np.asarray(whole[np.arange(first, last) % self.rows])
+        found = np.zeros((last - first, *shape[1:]), field.dtype)
         for reader, ranges in self.parts:
             done = 0
             for _, begin, end in ranges.tolist():
-                if begin <= call < end:
-                    return reader, done + call - begin
+                low, high = max(begin, first), min(end, last)
+                if low < high:
+                    raw = reader.rows(name, (done + low - begin) * row, (done + high - begin) * row)
+                    found[low - first : high - first] = raw.view(field.dtype).reshape(shape)
                 done += end - begin
-        raise ValueError("rows of no file")
+        return found
 
 
 def _contents(folder: Folder, manifest: _manifest.Manifest) -> dict[str, Any]:
@@ -123,7 +99,7 @@ def _contents(folder: Folder, manifest: _manifest.Manifest) -> dict[str, Any]:
         call, floor = (int(state.rows(name).view(np.int64)[0]) for name in ("clock", "floor"))
         calls = np.arange(max(call - facts["steps"], -(-floor // lanes), 0), call)
         flags = state.rows("flags").reshape(rows, lanes)[calls % rows]
-        steps = _Steps(calls, calls % rows, flags, state, [(part, part.rows(RANGES)) for part in reversed(parts)])
+        kept = _SavedCalls(rows, lanes, state, [(part, part.rows(RANGES)) for part in parts])
         counts, owner = (state.rows(name).view(np.int64) for name in ("counts", "owner"))
         there = (flags & STEP) > 0
         items = there & ((calls < call + 1 - window["span"]) & (calls % window["starts"] == 0))[:, None]
@@ -132,32 +108,29 @@ def _contents(folder: Folder, manifest: _manifest.Manifest) -> dict[str, Any]:
             leaves = state.rows("draws.leaves").view(np.float32)[: rows * lanes].reshape(rows, lanes)[calls % rows]
             items &= leaves > 0
             mass = leaves.T[items.T].astype(float)
-        rewards = steps.values(next(column for column in schema.columns if column.keys == ("reward",)))
+        rewards = kept.values(next(c for c in schema.columns if c.keys == ("reward",)), call - len(calls), call)
         lengths, returns = _episodes(flags, rewards)
         lane, place = np.nonzero(there.T)
         images = [c for c in schema.columns if is_image(c.field.dtype, c.field.shape) and not c.field.every]
+
+        def value(column: Column, lane: int, call: int) -> Array:
+            return np.asarray(kept.values(column, call, call + 1)[0, lane])
+
         alpha = getattr(sampler, "alpha", 0.0)
         return {
-            "schema": schema,
+            "schema": schema, "compressed": {}, "lanes": lanes, "rows": rows, "steps": facts["steps"],
             "fields": tuple(_field(c, opened) for c in schema.columns),
-            "compressed": {},
             "choices": {"item": repr(item), "sampler": repr(sampler), "device": device["kind"]},
-            "lanes": lanes,
-            "rows": rows,
-            "steps": facts["steps"],
-            "stored": there.sum(0),
+            "stored": there.sum(0), "cuts": int(((flags & CUT) > 0).sum()),
             "finals": np.bincount(owner[:-lanes][owner[:-lanes] >= floor] % lanes, minlength=lanes),
-            "added": call * lanes - int(counts[ABSENT]),
-            "drawn": int(counts[DRAWN]),
-            "cuts": int(((flags & CUT) > 0).sum()),
-            "lengths": lengths,
-            "returns": returns,
+            "added": call * lanes - int(counts[ABSENT]), "drawn": int(counts[DRAWN]),
+            "lengths": lengths, "returns": returns,
             "rewards": rewards.swapaxes(0, 1)[there.T].astype(float).reshape(-1),
             "ages": call - 1 - np.broadcast_to(calls, items.T.shape)[items.T],
             "priorities": mass ** (1 / alpha) if alpha else np.ones_like(mass),
             "shares": mass / mass.mean() if len(mass) else mass,
-            "images": tuple((name_of(c.keys), examples(c, lane, calls[place], steps.value)) for c in images),
-        }
+            "images": tuple((name_of(c.keys), examples(c, lane, calls[place], value)) for c in images),
+        }  # fmt: skip
 
 
 def _episodes(flags: Bytes, rewards: Array) -> tuple[Int64, Float64]:

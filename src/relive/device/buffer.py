@@ -142,7 +142,8 @@ class DeviceBuffer:
     def of(cls, buffer: ReplayBuffer, *, device: torch.device | str = "cuda", seed: int | None = None) -> Self:
         """Return a device buffer with the steps and priorities of an ordinary one; the ids are new.
 
-        Where environments have different numbers of steps, the newest ones share a call.
+        Where environments have different numbers of steps, the newest ones share a call; with `starts=k`, up to k - 1
+        calls lie between them.
 
         Args:
             buffer: What is copied; it stays as it is.
@@ -421,7 +422,9 @@ class DeviceBuffer:
     def host(self) -> ReplayBuffer:
         """Return an ordinary buffer in RAM with the same steps and priorities, and ids of its own; waits.
 
-        With it come `extend`, `follow`, `batches`, `column`, `save` and what else a `ReplayBuffer` has.
+        With it come `extend`, `follow`, `batches`, `column`, `save` and what else a `ReplayBuffer` has. It keeps more
+        steps where items show some before the oldest one. Items start at the same steps, and fields with `every=k` are
+        kept there. Across episodes sequences end where a lane was left out, if they start at every so many steps.
         """
         with self._turn(look=False):
             return _host.made_of(self._choices, self._ring, self._draws)
