@@ -30,6 +30,7 @@ os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 # not anew in every process, whatever the environment says.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+frozen = 0  # modules that were there when the collector was told to pass them over
 EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "25"))
 settings.register_profile(
     "relive",
@@ -78,9 +79,21 @@ class Skipped:
 
 def pytest_collection_finish() -> None:
     """What is there for good, some million objects, is not looked at again whenever a test collects its garbage."""
+    freeze()
+    gc.enable()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Nor is what libraries bring that a test was the first to import: PyTorch's compiler makes a million objects."""
+    if len(sys.modules) > frozen + 100:
+        freeze()
+
+
+def freeze() -> None:
+    global frozen
+    frozen = len(sys.modules)
     gc.collect()
     gc.freeze()
-    gc.enable()
 
 
 def pytest_report_header() -> str:

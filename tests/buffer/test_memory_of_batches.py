@@ -7,12 +7,12 @@ import resource
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import cycle, islice, product
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
 import pytest
-from depth import some
+from depth import pairs
 
 import relive
 from relive._ring import kernels as _kernels
@@ -114,7 +114,7 @@ def faults(draw: Callable[[int], Any], sizes: list[int], kept: int) -> int:
 
 @pytest.mark.skipif(not _kernels.is_native(), reason="NumPy's kernels need memory of their own for each draw")
 @pytest.mark.parametrize("sizes", [[32], [256], [1500], [32, 256], [200, 700], [31, 32, 33]], ids=repr)
-@pytest.mark.parametrize(("length", "kept"), some([*product([1, 16], [0, 1, 3])], 3))
+@pytest.mark.parametrize(("kept", "length"), pairs([0, 1, 3], [1, 16]))
 def test_the_memory_of_dropped_batches_is_used_again(length: int, sizes: list[int], kept: int) -> None:
     """Check that a loop of one size, or of some in turns, needs no fresh page, which costs ten copies into it."""
     if length > 1:

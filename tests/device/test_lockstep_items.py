@@ -12,8 +12,9 @@ import relive
 pytestmark = pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 
 
-# Their programs have each pair of choices that forty have: item, sampler, stack, masks, forms of calls.
-SEEDS = (0, 2, 3, 5, 7, 14, 18, 24, 28, 31, 33, 36)
+# Their programs have each pair of choices that forty have: item, sampler, stack, masks, forms of calls; four of them
+# leave lanes out in mid-episode where items have several steps.
+SEEDS = (0, 2, 3, 5, 7, 11, 14, 18, 24, 25, 26, 28, 31, 32, 33, 36)
 
 
 @pytest.mark.parametrize("seed", range(300) if LONG else SEEDS)

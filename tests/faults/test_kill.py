@@ -29,7 +29,7 @@ def test_kills(folder, record_property):
 
 def test_kills_of_saves(folder, record_property):
     """Kill at a given call of a save every other time."""
-    kills, told = 50 if LONG else 8, Counter[str]()
+    kills, told = 50 if LONG else 12, Counter[str]()
     for seed in range(8):  # the moments depend on the machine
         (folder / str(seed)).mkdir()
         told += killed(folder / str(seed), kills, seed, "saves")
