@@ -20,11 +20,17 @@ public:
     int64_t storage_row(int64_t number, int64_t memory) const {
         return (((memory >> bits) * lanes + number) << bits) | (memory & (block() - 1));
     }
-    int64_t next_row(int64_t row) const {
-        if (++row & (block() - 1)) return row;
-        row += (lanes - 1) << bits;
-        return row < zero_row() ? row : row - zero_row();
-    }
+    // What `next_row` needs: as a local value it stays in registers, whatever a loop writes.
+    struct Next {
+        int64_t within, jump, end;
+        RELIVE_INLINE int64_t operator()(int64_t row) const {
+            if (++row & within) return row;
+            row += jump;
+            return row < end ? row : row - end;
+        }
+    };
+    Next next() const { return {block() - 1, (lanes - 1) << bits, zero_row()}; }
+    int64_t next_row(int64_t row) const { return next()(row); }
     int64_t previous_row(int64_t row) const {
         if (!(row & (block() - 1))) row -= (lanes - 1) << bits;
         return row > 0 ? row - 1 : row - 1 + zero_row();
@@ -75,7 +81,8 @@ public:
     int64_t wrapped(int64_t memory) const { return memory < depth ? memory : memory - depth; }
 
     // The newest row that samplers know by `lane_slot`.
-    int64_t row_at(const Position& lane, int64_t lane_slot) const {
+    int64_t row_at(const Position& lane, int64_t lane_slot) const { return row_at(lane, lane_slot, rows); }
+    static int64_t row_at(const Position& lane, int64_t lane_slot, int64_t rows) {
         const int64_t behind = lane.lane_slot - lane_slot;
         return lane.head - behind - (((behind - 1) >> 63) & rows);
     }

@@ -85,6 +85,7 @@ public:
 
     // Where lanes stand during one call: of a single lane it is looked at once, for all items.
     struct OneLane {
+        static constexpr bool alone = true;
         Position at;
         int64_t oldest_row, ready_row;
         Position operator()(int64_t) const { return at; }
@@ -92,6 +93,7 @@ public:
         int64_t ready(int64_t) const { return ready_row; }
     };
     struct AnyLane {
+        static constexpr bool alone = false;
         const Rows& rows;
         Position operator()(int64_t number) const { return rows.position(number); }
         int64_t oldest(int64_t number) const { return observe(rows.lane_of[number].oldest); }
@@ -262,37 +264,42 @@ public:
     int64_t windows(const int64_t* slots, int64_t count, int64_t n, const float* powers, const Windows& out,
                     Ahead ahead, Each each) const {
         return looking([=, this](auto look) {
+            const Windows to = out;  // in registers, as all that a loop does not change
+            const uint8_t* const mark_of = marks;
+            const Next next = this->next();
+            const int64_t lap = rows, all = lanes;
             int64_t behind = 0;
             for (int64_t begin = 0; begin < count; begin += MANY) {
                 const int64_t end = std::min(begin + MANY, count);
                 // Where all of them start first: so their marks are on their way before the first is read.
                 for (int64_t i = begin; i < end; ++i) {
-                    int64_t lane_slot, number;
-                    split(slots[i], lane_slot, number);
+                    int64_t lane_slot = slots[i], number = 0;
+                    if constexpr (!look.alone) split(slots[i], lane_slot, number);
                     const Position now = look(number);
-                    const int64_t row = row_at(now, lane_slot), at = storage_row(number, memory_of(now, row));
-                    RELIVE_PREFETCH(marks + at);
+                    const int64_t row = row_at(now, lane_slot, lap), memory = memory_of(now, row);
+                    const int64_t at = look.alone ? memory : storage_row(number, memory);
+                    RELIVE_PREFETCH(mark_of + at);
                     ahead(at);
                     behind = std::max(behind, now.head - row);
-                    out.ids[i] = row * lanes + number;
-                    out.at[i] = at;
+                    to.ids[i] = row * all + number;
+                    to.at[i] = at;
                 }
                 const auto note = [&](int64_t i, const Window& found) RELIVE_INLINE_LAMBDA {
-                    out.after[i] = found.after;
-                    out.steps[i] = found.steps;
-                    out.terminated[i] = (found.mark & TERMINATED) != 0;
-                    out.truncated[i] = (found.mark & TRUNCATED) != 0;
-                    out.discount[i] = found.mark & (TERMINATED | LOST) ? 0.0f : powers[found.steps];
+                    to.after[i] = found.after;
+                    to.steps[i] = found.steps;
+                    to.terminated[i] = (found.mark & TERMINATED) != 0;
+                    to.truncated[i] = (found.mark & TRUNCATED) != 0;
+                    to.discount[i] = found.mark & (TERMINATED | LOST) ? 0.0f : powers[found.steps];
                     each(i, found);
                 };
                 if (n == 1 && !lookback) {
                     for (int64_t i = begin; i < end; ++i) {
-                        const int64_t at = out.at[i];
-                        const uint8_t mark = mark_at(at);
-                        note(i, {at, mark & LOST ? at : next_row(at), 1, mark});
+                        const int64_t at = to.at[i];
+                        const uint8_t mark = peek(mark_of[at]);
+                        note(i, {at, mark & LOST ? at : next(at), 1, mark});
                     }
                 } else {
-                    for (int64_t i = begin; i < end; ++i) note(i, window(out.at[i], n));
+                    for (int64_t i = begin; i < end; ++i) note(i, window(to.at[i], n));
                 }
             }
             return behind;
