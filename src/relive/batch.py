@@ -13,6 +13,7 @@ from ._base.extras import needs
 from ._base.memory import LINE, Arena
 from ._base.narrow import to_torch
 from ._base.nests import located, mapped
+from ._ring.kernels import active
 from .errors import ArgumentError, message
 
 
@@ -139,6 +140,11 @@ class Batch(Mapping[str, Any]):
 
         with np.errstate(over="ignore"):
             return Batch(located(array, dict(self._fields), "$"))
+
+
+def joined_at_once(parts: list[Any]) -> dict[str, Any] | None:
+    """Join batches that the native `sample` drew, by one call; return None if their fields need more than a copy."""
+    return active().joined([part._fields if type(part) is Batch else part for part in parts])
 
 
 class _Changed(Batch):

@@ -11,8 +11,7 @@ import numpy as np
 from ._base import check
 from ._base.forks import importing
 from ._base.narrow import as_array, from_torch
-from ._ring.kernels import active
-from .batch import Batch
+from .batch import Batch, joined_at_once
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, PriorityError, SchemaError, message
 
@@ -219,8 +218,7 @@ class Mixture:
             batches = [batch if hasattr(batch["ids"], "detach") else batch.torch(device) for batch in batches]
         if len(batches) == 1:
             return batches[0]
-        fields = [batch._fields if type(batch) is Batch else batch for batch in batches]
-        joined: Any = active().joined(fields) or _joined(fields, self._single, ())
+        joined: Any = joined_at_once(batches) or _joined(batches, self._single, ())
         return Batch(joined) if isinstance(batches[0], Batch) else joined  # a dict of tensors stays one
 
     def _ahead(self, n: int) -> DrawsAhead:

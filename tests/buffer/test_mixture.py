@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import pytest
 import relive
 from relive._base.nests import mapped, paths
 from relive._ring.kernels import active
+from relive.batch import joined_at_once
 from relive.trajectories import Mixture, TrajectoryReplayBuffer
 
 
@@ -110,8 +110,8 @@ def test_parts_are_copied_at_once_as_field_by_field(schema, item, monkeypatch):
             made[-1].add(**values, terminated=t % 7 == 6, truncated=False)
     mixture, states = relive.Mixture(*made), [each.rng.bit_generator.state for each in made]
     batches = []
-    for joined in (active().joined, lambda parts: None):
-        monkeypatch.setattr("relive.mixture.active", lambda joined=joined: SimpleNamespace(joined=joined))
+    for joined in (joined_at_once, lambda parts: None):
+        monkeypatch.setattr("relive.mixture.joined_at_once", joined)
         for each, state in zip(made, states, strict=True):
             each.rng.bit_generator.state = state
         batches.append(dict(paths(mixture.sample(33))))
