@@ -79,6 +79,8 @@ LEGAL = [
     ("any lane may be written; single bytes", "Ring.allow", "lanes", f"None, {SAME}"),
     ("any number of ids, issued or not", "Ring.overtaken", "ids", f"{LENGTHS}, 27, {2**62}, {2**63 - 1}"),
     ("no limit", "Ring.limit", "limits", "None"),
+    ("all is taken in", "Ring.admit", "*", "None"),
+    ("to the last look", "Ring.took", "until", "None"),
     ("fewer lanes", "Ring.cut", "lanes", "one fewer, one fewer across, empty"),
     ("any number of slots", "Ring.ids", "slots", LENGTHS),
     ("any number of ids, issued or not", "Ring.locate", "ids", f"{LENGTHS}, -1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),

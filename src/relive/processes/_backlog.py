@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 
-from .._base.types import Int64
+from .._base.types import Bool, Int64
 from .._ring.lanes import OLDEST
 from .._ring.ring import Ring
 
 # Rows that are taken in between two looks at first, over all lanes: a quarter of a millisecond of a draw.
 FEW = 1 << 12
+
+
+_Result = TypeVar("_Result")
 
 
 class Backlog:
@@ -33,25 +37,28 @@ class Backlog:
     def take_in(self, refresh: Callable[[], int], look: Callable[[], None]) -> int:
         """Let the sampler take in rows; return how many items can be drawn. `look` notes which rows are ready."""
         look()
-        if self._kernel.came > FEW:
+        came = self._kernel.came
+        if came > FEW:
             return self._take_in_some(refresh, look)
         items = refresh()
-        self._kernel.took(None, False)
+        if came:
+            self._kernel.took(None, False)
         return items
 
-    @contextmanager
-    def held(self, look: Callable[[], None]) -> Iterator[None]:
-        """Let no more rows than a few be taken in."""
+    def again(self, call: Callable[[], _Result], look: Callable[[], None]) -> _Result:
+        """Make a call that lets the sampler take in rows, but no more than a few."""
         look()
         kernel = self._kernel
-        if kernel.came > FEW:
+        came = kernel.came
+        if came > FEW:
             with self._until(None, kernel.taken):
-                yield
-        else:
-            yield
+                return call()
+        result = call()
+        if came:
             kernel.took(None, False)
+        return result
 
-    def unknown(self, ids: Int64) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+    def unknown(self, ids: Int64) -> Bool | None:
         """Mark items that the sampler has not taken in; return None if it has all."""
         if not self._kernel.came:
             return None
@@ -87,7 +94,7 @@ class Backlog:
             taken = first + (waiting if left <= most else -(-waiting * most // left))
             with self._until(first, taken):
                 items = refresh()
-            kernel.took(taken, outrun)
+            kernel.took(taken, outrun and left > most)
             done += int((taken - first).sum())
             if left <= most or outrun:
                 break

@@ -147,8 +147,7 @@ class JointAccess(Access):
 
     def again(self, refresh: Callable[[], int]) -> int:
         """Act as `Access` says."""
-        with self._backlog.held(self.look):
-            return refresh()
+        return self._backlog.again(refresh, self.look)
 
     def updating(self, update: Callable[[object, object], bool] | None) -> Callable[[object, object], bool] | None:
         """Act as `Access` says."""
@@ -157,8 +156,7 @@ class JointAccess(Access):
         short = update
 
         def look_and_update(ids: object, td_error: object) -> bool:
-            with self._backlog.held(self.look):
-                return short(ids, td_error)
+            return self._backlog.again(lambda: short(ids, td_error), self.look)
 
         return look_and_update
 
