@@ -51,8 +51,8 @@ class Recent(Frozen, Sampler, kw_only=True):
     >>> bool(abs(ages.mean() - 250) < 5)
     True
     >>> newest, oldest = buffer.probability([999, 0])
-    >>> round(newest / oldest, 1)
-    36.1
+    >>> round(newest / oldest)
+    36
     """
 
     mean_age: float | None = None

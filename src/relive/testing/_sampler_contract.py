@@ -267,6 +267,7 @@ class SamplerContract(Contract):
         script = Script([TERMINATED], [STAY], give_next=True, priorities=[0.0, 1.0, 1.0, 0.0])
         new = fresh.extend(**SyntheticEnvs(fresh.schema, LANES).rollout([0], 4, script), env_ids=[0])
         drawn = {key for _ in range(100) for key in fresh.sample(1).ids.tolist()}
+        check((fresh.priorities(new[0, [0, 3]]) == 0).all(), "a priority of zero is another one")
         index, expected = fresh._core.index, set(new[0, 1:3].tolist())
         if index.probability is not None:  # other members of a blend draw them all the same
             expected = set(new[0, fresh.probability(new[0]) > 0].tolist())

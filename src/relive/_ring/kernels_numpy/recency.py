@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,8 +10,14 @@ from ..._base.types import Float64, Int64
 from ..plans import Drawn
 from .power import covered, decay, reached
 
-if TYPE_CHECKING:
-    from .queue import Queue
+
+class Anchors(Protocol):
+    """What a queue of anchors is asked; see `queue.py`."""
+
+    def refresh(self) -> int: ...
+    def counts(self) -> Int64: ...
+    def behind(self, slots: Int64) -> Int64: ...
+    def slot(self, lanes: Int64, behind: Int64) -> Int64: ...
 
 
 class Recency:
@@ -23,7 +29,7 @@ class Recency:
         relative: Whether the rate is divided by the items of the fullest lane.
     """
 
-    def __init__(self, queue: Queue, rate: float, relative: bool) -> None:
+    def __init__(self, queue: Anchors, rate: float, relative: bool) -> None:
         self._queue, self._given, self._relative = queue, rate, relative
 
     def refresh(self) -> int:
