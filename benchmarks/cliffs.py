@@ -13,8 +13,9 @@ from benchmarks.peers import Peer
 from benchmarks.question import Answer, Found, Question, Scale, Setting, Target, own_figure, own_ratio
 from benchmarks.turns import Pair, Size
 
-ADDS, DRAWS, LANES, ELSEWHERE = "Add one step", "Draw", "Many environments", "Elsewhere"
-ARRAYS, PLAIN = "arrays of the schema's dtypes", "256, uniform"
+ADDS, DRAWS, LANES = "Add one step", "Draw", "Many environments"
+PLAIN, AFTER_ALL = "256, uniform", "draw after an add of all, an item that came"
+ADAPTER = "add of 4, relive's class for Tianshou"
 BY_PRIORITY, SEQUENCES, RAM = "256 by priority, and the update", "64 sequences of 16", "256 of `Ram()`"
 SCALES = {"µs": 1.0, "ms": 1e-3, "ns": 1e3, "MB": 1e-6}
 EXTRAS = tuple(f"extra_{i}" for i in range(60))
@@ -44,63 +45,50 @@ def sequences(relive: Any, size: Size, **options: Any) -> Pair:
     return calls.drawn(relive, size, 64, {"item": relive.Sequences(16)}, item=relive.Sequences(16, **options))
 
 
+def over_episodes(relive: Any, size: Size) -> Pair:
+    return calls.added_to(relive, size, sampler=relive.Uniform(over="episodes"))
+
+
+def limited(relive: Any, size: Size) -> Pair:
+    return calls.added_to(relive, size, limiter=relive.RateLimiter(1, 1, error_buffer=1e15))
+
+
+def uniform(relive: Any, size: Size, **options: Any) -> Pair:
+    return calls.drawn(relive, size, 256, sampler=relive.Uniform(**options))
+
+
+def distinct(relive: Any, size: Size) -> Pair:
+    return calls.cycled(relive, size, 256, relive.Prioritized(replacement=False))
+
+
+def handed(odd: str, form: str, goal: float, **more: Any) -> Cliff:
+    return Cliff(ADDS, odd, "arrays of the schema's dtypes", partial(calls.added, form=form), goal, **more)
+
+
+def recorded(odd: str, lanes: int) -> Cliff:
+    build = partial(places.recorder, lanes=lanes)
+    return Cliff(ADDS, odd, "stepping and adding by hand", build, 1.5, beyond=True, needs="gymnasium")
+
+
+def elsewhere(odd: str, plain: str, build: Callable[[Any, Size], Pair], goal: float | None, **more: Any) -> Cliff:
+    return Cliff("Elsewhere", odd, plain, build, goal, **more)
+
+
 CLIFFS = {
-    "reward": Cliff(ADDS, "`reward` an int", ARRAYS, partial(calls.added, form="reward"), 3),
-    "flags": Cliff(ADDS, "flags 0 and 1", ARRAYS, partial(calls.added, form="flags"), 3),
-    "list": Cliff(ADDS, "`action` a list", ARRAYS, partial(calls.added, form="list"), 3),
-    "float64": Cliff(ADDS, "float64 observations", ARRAYS, partial(calls.added, form="float64"), 3),
-    "strided": Cliff(ADDS, "observations that are not contiguous", ARRAYS, partial(calls.added, form="strided"), 3),
-    "priority": Cliff(ADDS, "with `priority=`", ARRAYS, partial(calls.added, form="priority"), 2),
-    "tensors": Cliff(ADDS, "PyTorch tensors", ARRAYS, partial(calls.added, form="tensors"), 5, needs="torch"),
-    "episodes-add": Cliff(
-        ADDS,
-        '`Uniform(over="episodes")`',
-        "`Uniform()`",
-        lambda r, s: calls.added_to(r, s, sampler=r.Uniform(over="episodes")),
-        2,
-    ),
-    "limiter": Cliff(
-        ADDS,
-        "with a `RateLimiter`",
-        "without",
-        lambda r, s: calls.added_to(r, s, limiter=r.RateLimiter(1, 1, error_buffer=1e15)),
-        1.5,
-    ),
-    "recorder": Cliff(
-        ADDS,
-        "a step through `Recorder`",
-        "stepping and adding by hand",
-        partial(places.recorder, lanes=0),
-        1.5,
-        beyond=True,
-        needs="gymnasium",
-    ),
-    "recorder-8": Cliff(
-        ADDS,
-        "a step of 8 through `Recorder`",
-        "stepping and adding by hand",
-        partial(places.recorder, lanes=8),
-        1.5,
-        beyond=True,
-        needs="gymnasium",
-    ),
-    "distinct": Cliff(
-        DRAWS,
-        "256 without replacement",
-        PLAIN,
-        lambda r, s: calls.drawn(r, s, 256, sampler=r.Uniform(replacement=False)),
-        2,
-    ),
-    "episodes": Cliff(
-        DRAWS, "256 over episodes", PLAIN, lambda r, s: calls.drawn(r, s, 256, sampler=r.Uniform(over="episodes")), 2
-    ),
-    "distinct-by-priority": Cliff(
-        DRAWS,
-        "the same without replacement",
-        BY_PRIORITY,
-        lambda r, s: calls.cycled(r, s, 256, r.Prioritized(replacement=False)),
-        2,
-    ),
+    "reward": handed("`reward` an int", "reward", 3),
+    "flags": handed("flags 0 and 1", "flags", 3),
+    "list": handed("`action` a list", "list", 3),
+    "float64": handed("float64 observations", "float64", 3),
+    "strided": handed("observations that are not contiguous", "strided", 3),
+    "priority": handed("with `priority=`", "priority", 2),
+    "tensors": handed("PyTorch tensors", "tensors", 5, needs="torch"),
+    "episodes-add": Cliff(ADDS, '`Uniform(over="episodes")`', "`Uniform()`", over_episodes, 2),
+    "limiter": Cliff(ADDS, "with a `RateLimiter`", "without", limited, 1.5),
+    "recorder": recorded("a step through `Recorder`", 0),
+    "recorder-8": recorded("a step of 8 through `Recorder`", 8),
+    "distinct": Cliff(DRAWS, "256 without replacement", PLAIN, partial(uniform, replacement=False), 2),
+    "episodes": Cliff(DRAWS, "256 over episodes", PLAIN, partial(uniform, over="episodes"), 2),
+    "distinct-by-priority": Cliff(DRAWS, "256 without replacement, and the update", BY_PRIORITY, distinct, 2),
     "hindsight": Cliff(DRAWS, "256 of `Hindsight`", "256 of its item", partial(calls.hindsight, batch=256), 2.5),
     "hindsight-4096": Cliff(DRAWS, "4,096 of `Hindsight`", "of its item", partial(calls.hindsight, batch=4_096), 2.5),
     "mixture": Cliff(DRAWS, "256 of a `Mixture` of two", "256 of one", partial(calls.mixture, batch=256), 2.2),
@@ -111,39 +99,23 @@ CLIFFS = {
     "opening": Cliff(DRAWS, "`batches(256)` of 10^6, the first", "", calls.opening, 20, unit="ms"),
     "across": Cliff(DRAWS, f"{SEQUENCES}, across episodes", SEQUENCES, partial(across, episode=1_000), 1.5),
     "across-3": Cliff(DRAWS, "the same, episodes of 3 steps", SEQUENCES, partial(across, episode=3), 1.5),
-    "time-major": Cliff(
-        DRAWS, f"{SEQUENCES}, time first", SEQUENCES, lambda r, s: sequences(r, s, time_major=True), None
-    ),
-    "n-step": Cliff(DRAWS, f"{SEQUENCES}, n = 5", SEQUENCES, lambda r, s: sequences(r, s, n_step=5), None),
+    "time-major": Cliff(DRAWS, f"{SEQUENCES}, time first", SEQUENCES, partial(sequences, time_major=True)),
+    "n-step": Cliff(DRAWS, f"{SEQUENCES}, n = 5", SEQUENCES, partial(sequences, n_step=5)),
     "stacked": Cliff(DRAWS, "16 sequences of 80 stacks of four", "of single frames", calls.stacked),
     "127": Cliff(LANES, "127 of 128, `env_ids=`", "all", calls.without_one, 2),
     "ending": Cliff(LANES, "add of 16,384, one ends", "none ends", calls.ending, 1.1),
     "cut": Cliff(LANES, "cut one of 16,384", "", calls.cut, 3),
     "length": Cliff(LANES, "`len` with 16,384", "with one", calls.length),
-    "after-all": Cliff(
-        LANES, "draw after an add of all, an item that came", "after none", calls.after_all, 30, beyond=True, unit="ns"
-    ),
-    "short-lanes": Cliff(
-        LANES, "16,384 of 64 steps, memory", "bytes of their steps", places.short_lanes, 1.3, unit="MB"
-    ),
-    "shared": Cliff(ELSEWHERE, "256 of `Shared()`", RAM, partial(places.stored, mapped=False), 1.5),
-    "mapped": Cliff(ELSEWHERE, "256 of `Mapped(path)`", RAM, partial(places.stored, mapped=True), 1.5),
-    "late": Cliff(ELSEWHERE, "a cycle, half a second late to 8 writers", "", places.late, 20, unit="ms", full=True),
-    "stats": Cliff(ELSEWHERE, "`stats()` of 10^6 priorities", "", calls.stats, 1, unit="ms"),
-    "deepcopy": Cliff(ELSEWHERE, "`copy.deepcopy`, memory", "bytes of the buffer", places.copied, 1.2, unit="MB"),
-    "trajectories": Cliff(
-        ELSEWHERE, "256 steps of files, warm", "memory maps by hand", places.trajectories, 1.4, unit="ms", needs="torch"
-    ),
-    "tianshou": Cliff(
-        ELSEWHERE,
-        "add of 4, relive's class for Tianshou",
-        "Tianshou's own",
-        places.tianshou,
-        1,
-        needs="tianshou",
-        full=True,
-    ),
-    "device": Cliff(ELSEWHERE, "add of 64, `DeviceBuffer` on a CPU", "`ReplayBuffer`", places.on_device, needs="torch"),
+    "after-all": Cliff(LANES, AFTER_ALL, "after none", calls.after_all, 30, beyond=True, unit="ns"),
+    "short-lanes": Cliff(LANES, "16,384 of 64 steps, memory", "of their steps", places.short_lanes, 1.3, unit="MB"),
+    "shared": elsewhere("256 of `Shared()`", RAM, partial(places.stored, mapped=False), 1.5),
+    "mapped": elsewhere("256 of `Mapped(path)`", RAM, partial(places.stored, mapped=True), 1.5),
+    "late": elsewhere("a cycle, half a second late to 8 writers", "", places.late, 20, unit="ms", full=True),
+    "stats": elsewhere("`stats()` of 10^6 priorities", "", calls.stats, 1, unit="ms"),
+    "deepcopy": elsewhere("`copy.deepcopy`, memory", "bytes of the buffer", places.copied, 1.2, unit="MB"),
+    "files": elsewhere("256 steps of files", "memory maps by hand", places.trajectories, 1.4, unit="ms", needs="torch"),
+    "tianshou": elsewhere(ADAPTER, "Tianshou's own", places.tianshou, 1, needs="tianshou", full=True),
+    "device": elsewhere("add of 64, `DeviceBuffer` on a CPU", "`ReplayBuffer`", places.on_device, None, needs="torch"),
 }
 
 
@@ -194,7 +166,7 @@ def target(name: str, cliff: Cliff) -> Target:
 
 QUESTION = Question(
     name="cliffs",
-    title="Cliffs: odd forms beside plain ones",
+    title="Cliffs: odd forms and plain ones",
     text="Each odd form of a call and its plain form in turns in one process, by CPU time: medians. Steps of 17 + 6 "
     "numbers, full buffers of 10^6 or 10^5. A goal with a unit is for the difference, or for the odd form alone where "
     "there is no plain one.",

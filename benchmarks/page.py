@@ -36,14 +36,14 @@ CALLS = (
     ("add one step of 1,024 environments", "add_batch", "1024"),
     ("add one step of 4,096 environments", "add_batch", "4096"),
     ("sample 256 uniformly", "uniform_sample", "256"),
-    ("the same, as PyTorch tensors", "uniform_sample", "256-torch"),
+    ("sample 256 uniformly, as PyTorch tensors", "uniform_sample", "256-torch"),
     ("sample 4,096 uniformly", "uniform_sample", "4096"),
     ("sample 16,384 uniformly", "uniform_sample", "16384"),
     ("sample 256 of n = 3", "n_step", "sample-n3"),
     ("sample 256 of 10^6 by priority, and update", "per_cycle", "256@1000000"),
     ("sample 4,096 of 10^6 by priority, and update", "per_cycle", "4096@1000000"),
     ("add one step, sample 64 sequences of 120", "sequences", "draw@1000000"),
-    ("sample 64 such sequences by priority, and update", "sequences", "cycle"),
+    ("sample 64 sequences by priority, and update", "sequences", "cycle"),
     ("sample 32 stacks of Atari frames", "atari", "later-32"),
     ("sample 512 stacks", "atari", "later-512"),
     ("4 + 1 numbers: add one step without `next_obs`", "small_rows", "push"),
@@ -65,14 +65,18 @@ WHY = {
     "uniform_sample": "relive's batches have ids, discounts and numbers of steps, too: ten fields, not six",
     "small_rows": "ten fields, not six; copying such rows is nothing",
     "small_rows push": "relive compares each observation with the one before, and keeps streams",
-    "small_rows add": "the same",
-    "add_one full": "the same",
+    "small_rows add": "relive compares each observation with the one before, and keeps streams",
+    "add_one full": "relive compares each observation with the one before, and keeps streams",
     "behind_learner": "a tensor is made for each of ten fields, not six",
     "atari": "the copy limit is one `take` of as many frames",
     "saves": "relive writes checksums and syncs",
     "processes": "Reverb connects to a server that runs",
     "trajectories": "`torch.save` by hand has a queue without bound, and no checksums",
     "import_time": "modules, their functions and classes",
+    "per_cycle": "memory: items of 10^4 lie in the caches",
+    "n_step": "marks and rewards of each further step",
+    "sequences": "TorchRL takes milliseconds after a write, not a hundred",
+    "memory": "Python is two thirds of what is installed",
 }
 
 
@@ -211,7 +215,8 @@ def misses(answers: Answers) -> Iterable[str]:
             if found["verdict"] not in ("", "pass"):
                 asked = f"≥ {found['at_least']:g}" if found["at_least"] is not None else f"≤ {found['at_most']:g}"
                 reached = report.number(found["figure"])
-                yield f"| {answer.question.title} | {found['text']} | {asked} | {reached} | {found['why']} |"
+                cause = WHY.get(answer.question.name, "")
+                yield f"| {answer.question.title} | {found['text']} | {asked} | {reached} | {cause} |"
 
 
 def made_on(facts: dict[str, str]) -> Iterable[str]:

@@ -105,7 +105,6 @@ class Target:
     at_most: float | None = None
     key: str = ""  # of the setting in whose row it stands
     unit: str = ""  # of the figure, where it is no ratio
-    why: str = ""  # what holds it up where it is missed
 
     def holds(self, figure: float) -> bool:
         return (self.at_least is None or figure >= self.at_least) and (self.at_most is None or figure <= self.at_most)

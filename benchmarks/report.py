@@ -166,7 +166,6 @@ def target_figures(answer: Answer) -> list[dict[str, Any]]:
                 "text": target.text,
                 "key": target.key,
                 "unit": target.unit,
-                "why": target.why,
                 "at_least": target.at_least,
                 "at_most": target.at_most,
                 "figure": figure,

@@ -1,0 +1,106 @@
+"""docs/benchmarks.md and docs/measurements.md have the tables and charts of docs/data/benchmarks.json."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from benchmarks import charts, page, report, suite
+from benchmarks.question import TINY, Answer, Cell, Row, Setting
+
+DATA: dict[str, Any] = json.loads(page.DATA.read_text(encoding="utf-8"))
+WRITE = "python -m benchmarks.page --draw"
+
+
+def kept() -> dict[str, Answer]:
+    return {
+        found["name"]: report.restored(found, suite.question(found["name"]), suite.SCALES[found["scale"]])
+        for found in DATA["questions"]
+    }
+
+
+@pytest.mark.parametrize("name", page.PAGES)
+def test_the_tables_are_those_of_the_figures(name: str) -> None:
+    text = (page.DOCS / name).read_text(encoding="utf-8")
+    assert text == page.filled(text, DATA["machine"], kept()), WRITE
+
+
+def test_all_figures_are_of_one_version_and_one_size_of_run() -> None:
+    versions = {answer.rows["relive"].version for answer in kept().values()}
+    assert versions == {DATA["machine"]["relive"]}
+    assert len({found["scale"] for found in DATA["questions"]}) == 1
+
+
+def test_the_front_chart_has_every_library_with_its_figure() -> None:
+    answer = kept()["behind_learner"]
+    drawn = (page.DOCS / "images" / "behind_learner.svg").read_text(encoding="utf-8")
+    values = charts.column(answer, "cycle-learner", versions=True) | charts.column(
+        answer, "plain-learner", versions=True
+    )
+    names = {name.split()[0] for name in values}
+    assert {"relive", "Stable-Baselines3"} <= names
+    assert not [name for name in names if f">{name}" not in drawn], WRITE
+    shown = charts.shown(charts.column(answer, "cycle-learner")["relive"], "µs")
+    assert f">{shown}<" in drawn, WRITE
+    assert "shorter is better" in drawn
+
+
+def answered(question: str, cells: dict[str, dict[str, float]]) -> dict[str, Answer]:
+    """Make an answer with a figure of every key of each peer."""
+    asked = suite.question(question)
+    rows = {
+        peer: Row("1", "numpy", {key: Cell(v, v, 1, 1, 1.0, v if asked.single else None) for key, v in found.items()})
+        for peer, found in cells.items()
+    }
+    return {question: Answer(asked, TINY, asked.settings(TINY), rows)}
+
+
+def test_a_call_that_is_lost_stands_in_the_table_with_its_reason() -> None:
+    rows = {"relive": {"32": 2.0, "256": 10.0}, "rlox": {"32": 4.0, "256": 5.0}, "numpy": {"32": 8.0}}
+    answers = answered("small_rows", rows)
+    assert list(page.calls(answers))[2:] == [
+        "| 4 + 1 numbers: sample 32 | 2.00 | 8.00 | rlox 4.00 | 2.0x |",
+        "| 4 + 1 numbers: sample 256 | 10.0 |  | rlox **5.00** | 0.5x |",
+    ]
+    why = page.WHY["small_rows"]
+    assert list(page.losses(answers))[2:] == [f"| 4 + 1 numbers: sample 256 | 10.0 µs | rlox 5.00 | 2.0 | {why} |"]
+
+
+def test_a_cliff_stands_beside_its_plain_form_with_what_is_asked() -> None:
+    cells = {
+        "mixture": 30.0,
+        "mixture-plain": 10.0,
+        "recorder": 3.0,
+        "recorder-plain": 1.0,
+        "cut": 2.0,
+        "time-major": 5.0,
+    }
+    answers = answered("cliffs", {"relive": cells})
+    found = list(page.misses(answers))
+    assert re.search(r"\| 256 of a `Mixture` of two \| ≤ 2.2 \| 3.00 \|", "\n".join(found))
+    table = "\n".join(report.tables(answers["cliffs"]))
+    assert "| 256 of a `Mixture` of two | 30.0 µs | 256 of one | 10.0 µs | 3.00 | ≤ 2.2 | **LOSE** |" in table
+    by_hand = "stepping and adding by hand | 1.00 µs | 3.00 | ≤ 1.5 µs more | **LOSE** |"
+    assert f"| a step through `Recorder` | 3.00 µs | {by_hand}" in table
+    assert "| cut one of 16,384 | 2.00 µs |  |  |  | ≤ 3 µs | pass |" in table
+
+
+def test_figures_between_marks_are_replaced_and_the_rest_stays() -> None:
+    begin, end = "<!-- figures: {} -->\n".format, "<!-- end of figures -->\n"
+    text = f"a\n{begin('calls')}old\n{end}b\n{begin('saves')}{end}"
+    new = page.filled(text, {}, answered("small_rows", {"relive": {"32": 2.0}}))
+    assert new.startswith("a\n<!-- figures: calls -->\n\n| call |")
+    assert "old" not in new
+    assert new.endswith("b\n<!-- figures: saves -->\n\nNot measured on this machine.\n\n<!-- end of figures -->\n")
+    assert page.filled(new, {}, answered("small_rows", {"relive": {"32": 2.0}})) == new
+
+
+def test_kept_figures_come_back_as_they_were() -> None:
+    answer = answered("small_rows", {"relive": {"32": 2.0}, "rlox": {"32": 4.0}})["small_rows"]
+    found = json.loads(json.dumps(report.as_json([answer], {})))["questions"][0]
+    back = report.restored(found, answer.question, TINY)
+    assert back.rows == answer.rows
+    assert [(s.key, s.label, s.table) for s in back.settings] == [(s.key, s.label, s.table) for s in answer.settings]
+    assert isinstance(back.settings[0], Setting)
