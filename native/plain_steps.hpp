@@ -61,6 +61,7 @@ protected:
             copy<&Plain::at>(*column, slice, slice.steps.values[c], all, end);
         for (const Plain* step = all; keeps_given_ && step < end; ++step)
             note(slice.steps, slice.k + step->i, step->at);
+        if (summing_) add_to_sums(all, end);
         for (const Plain* step = all; step < end; ++step) ids[slice.k + step->i] = finish(*step);
         return left;
     }
@@ -83,6 +84,7 @@ protected:
         for (const Column* c = begin; c < others; ++c, ++values)
             copy_row(c->at(step.after), *values + k * c->row, c->row);
         note(slice.steps, slice.k, step.at);
+        if (summing_) add_to_sums(&step, &step + 1);
         ids[slice.k] = finish(step);
         return true;
     }
@@ -198,22 +200,33 @@ private:
         publish(lane.gone, gone);
     }
 
+    // Add what these steps change in lanes that do not show it yet.
+    RELIVE_INLINE void add_to_sums(const Plain* begin, const Plain* end) {
+        int64_t ready = 0, drawable = 0, stored = 0, more = 0;
+        for (const Plain* step = begin; step < end; ++step) {
+            const Lane& lane = *step->lane;
+            const int64_t written = lane.head - lane.cleared;
+            ready += step->ready - lane.ready;
+            drawable += step->drawable - lane.drawable;
+            stored += step->stored - lane.stored;
+            if (written >= rows && (step->stored < kept || lane.stored < kept))
+                more += crowded(true, step->stored) - crowded(written > rows, lane.stored);
+        }
+        add(sums_.of.head, end - begin);
+        add(sums_.of.steps, end - begin);
+        add(sums_.of.ready, ready);
+        add(sums_.of.drawable, drawable);
+        add(sums_.of.stored, stored);
+        add(sums_.crowded, more);
+    }
+
     // Show the lane as it is now; returns the step's id.
     RELIVE_INLINE int64_t finish(const Plain& step) {
         Lane& lane = *step.lane;
         const int64_t head = lane.head;
         show(marks[step.at], STEP | START);
         show(marks[step.after], 0);
-        const bool fills = head - lane.cleared == rows;
-        notable_ |= fills;
-        if (summing_) {
-            add(sums_.of.head, 1);
-            add(sums_.of.steps, 1);
-            add(sums_.of.ready, step.ready - lane.ready);
-            add(sums_.of.drawable, step.drawable - lane.drawable);
-            add(sums_.of.stored, step.stored - lane.stored);
-            add(sums_.crowded, crowded(full(lane) || fills, step.stored) - crowded(full(lane), lane.stored));
-        }
+        notable_ |= head - lane.cleared == rows;
         show(lane.memory, after_(lane.memory));
         std::atomic_thread_fence(std::memory_order_release);  // for `snapshot`
         show(lane.oldest, step.oldest);

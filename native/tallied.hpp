@@ -83,7 +83,9 @@ private:
         for (size_t i = 0; i < sizeof(Sums) / sizeof(int64_t); ++i)
             show(reinterpret_cast<int64_t*>(&to)[i], peek(reinterpret_cast<const int64_t*>(&from)[i]));
     }
-    bool may_keep() const { return touched.begun && !touched.shared; }
+    static constexpr int64_t FEW = 128;  // lanes, which are sooner added up than each step is counted
+
+    bool may_keep() const { return lanes > FEW && touched.begun && !touched.shared; }
     bool kept_at(int64_t call) const { return observe(summed_at_) == call && may_keep(); }
 };
 
