@@ -134,20 +134,6 @@ public:
     // after its copies which items are to be thrown away, and whether any is. A writer shows that a row is gone before
     // it writes over it, so what was copied before the fence is whole if its row is still there after it. A row that
     // was not ready when the draw began belongs to a later lap than the one drawn.
-    struct Ready {
-        std::vector<int64_t> rows;   // of each lane the first that was not ready at the last look; of none before it
-        std::vector<int64_t> taken;  // of each lane the first that the sampler had not taken in when it last did
-        int64_t came = 0;            // rows between the two, of all lanes
-        bool outrun = false;         // writers added more rows in a draw than it took in, and some of them still wait
-        Known known;
-
-        // The sampler took in all rows up to the last look.
-        void settle() {
-            if (came) taken = rows;
-            came = 0;
-            outrun = false;
-        }
-    };
     void look(Ready& ready) const {
         ready.rows.resize(size_t(lanes));
         ready.taken.resize(size_t(lanes));

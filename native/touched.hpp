@@ -123,4 +123,20 @@ private:
     std::vector<int64_t> found_counts_;
 };
 
+// What `Rows::look` noted of rows that other processes write.
+struct Ready {
+    std::vector<int64_t> rows;   // of each lane the first that was not ready at the last look; of none before it
+    std::vector<int64_t> taken;  // of each lane the first that the sampler had not taken in when it last did
+    int64_t came = 0;            // rows between the two, of all lanes
+    bool outrun = false;         // writers added more rows in a draw than it took in, and some of them still wait
+    Known known;
+
+    // The sampler took in all rows up to the last look.
+    void settle() {
+        if (came) taken = rows;
+        came = 0;
+        outrun = false;
+    }
+};
+
 }  // namespace relive

@@ -136,12 +136,11 @@ def snapshot(
 ) -> Callable[[], Stats]:
     """Take the statistics of a buffer whose last draw returned `ids` with `weights`.
 
-    Items that the sampler is `missing` wait: it has not taken them in yet.
-
     What can be computed later is left to the function that is returned, which looks at the buffer no more.
 
     Args:
         ring: The steps.
+        missing: Items that wait, since the sampler has not taken them in yet.
         report: The sampler's part.
         ids: As above.
         weights: As above.

@@ -45,7 +45,7 @@ def beta_at(beta: float | Anneal, call: int) -> float:
     return beta.at(call) if isinstance(beta, Anneal) else beta
 
 
-class Weighing:
+class ImportanceWeights:
     """The weights of one index.
 
     Args:

@@ -16,7 +16,7 @@ from .._ring import kernels
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ._protocol import Carried, Draw, Index, Report, Sampler
-from ._weighing import Weighing
+from ._weighing import ImportanceWeights
 
 Masses = Callable[[int, Mapping[str, Array]], Float64]
 
@@ -114,7 +114,7 @@ class Blend(Frozen, Sampler):
 
     @property
     def weights(self) -> str | None:
-        """What weights are divided by; None: they are 1."""
+        """The divisor of weights, by name; None: weights are 1."""
         return None if self._leader is None else self._leader.weights
 
     @property
@@ -129,7 +129,7 @@ class Blend(Frozen, Sampler):
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
         """Return the arrays of every member, under its number, and the clock of beta."""
         return {
-            "blend.draws": Weighing.SPEC,
+            "blend.draws": ImportanceWeights.SPEC,
             **{
                 f"{k}.{name}": wanted
                 for k, (member, _) in enumerate(self._each)
@@ -186,7 +186,7 @@ class _Blend:
         self._items = np.zeros(len(members), np.int64)
         self._taken: list[tuple[Callable[[Int64], None], Int64]] = []  # of the last draw, what members consumed
         draws, leader = memory.host("blend.draws"), settings._prioritized
-        self._weighing = Weighing(settings.beta_at, settings.weights, draws)
+        self._weighing = ImportanceWeights(settings.beta_at, settings.weights, draws)
         first = members[leader]
         self.update, self.try_update = first.update, first.try_update
         self.priorities, self.adopt = first.priorities, first.adopt

@@ -104,7 +104,7 @@ class _Waiting(NamedTuple):
 
 
 class _Once:
-    """How often each item can still be drawn, at its slot, and the order of those that can."""
+    """The draws that each item has left, at its slot, and the order of those that have some."""
 
     def __init__(self, settings: Once, ring: Ring, memory: Memory) -> None:
         self._ring, self._uses, self._sign = ring, settings.uses, 1 if settings.order == "oldest" else -1

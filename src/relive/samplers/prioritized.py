@@ -18,7 +18,7 @@ from .._base.types import Bool, Float64, Int64
 from .._ring import kernels
 from .._ring.ring import Ring
 from ._protocol import Carried, Draw, Index, Report, Sampler, Share
-from ._weighing import SCALES, Weighing, beta_at, check_weights
+from ._weighing import SCALES, ImportanceWeights, beta_at, check_weights
 from .anneal import Anneal
 
 # Leaves of which a report has exact quantiles. The places of a sample are multiples of the second number, which has no
@@ -93,7 +93,7 @@ class Prioritized(Frozen, Sampler, kw_only=True):
             **({"priorities.raw": tree} if self.newest == "stored" else {}),
             "priorities.state": ArraySpec((sum_tree.STATE,), numbers),
             "priorities.seen": ArraySpec((lanes, 3), np.dtype(np.int64), "seen"),
-            "priorities.draws": Weighing.SPEC,
+            "priorities.draws": ImportanceWeights.SPEC,
         }
 
     @property
@@ -150,7 +150,7 @@ class _Prioritized:
             # negative, where nothing is drawn twice.
             self._tree.restore()
         seen, draws = memory.host("priorities.seen"), memory.host("priorities.draws")
-        self._weighing = Weighing(settings.beta_at, settings.weights, draws)
+        self._weighing = ImportanceWeights(settings.beta_at, settings.weights, draws)
         self._scale = SCALES.index(settings.weights)
         self.chooser = self._tree.chooser(ring.kernel, seen, draws, settings)
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)

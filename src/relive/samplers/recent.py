@@ -16,7 +16,7 @@ from .._ring.kernels_numpy.power import covered, decay, reached
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ._protocol import Draw, Index, Report, Sampler, Share
-from ._weighing import Weighing, beta_at, check_weights
+from ._weighing import ImportanceWeights, beta_at, check_weights
 from .anneal import Anneal
 from .uniform import queue_of, queue_spec
 
@@ -77,7 +77,7 @@ class Recent(Frozen, Sampler, kw_only=True):
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
         """Specify a queue of anchors per lane, and the clock of `beta`."""
-        return {**queue_spec(lanes, rows), "recency.draws": Weighing.SPEC}
+        return {**queue_spec(lanes, rows), "recency.draws": ImportanceWeights.SPEC}
 
     def masses(self, n: int, slots: Mapping[str, Array]) -> Float64:
         """Return the powers of q."""
@@ -105,7 +105,7 @@ class _Recent:
         self._law = law = queue_of(ring, memory).recency(_rate(settings), settings.share is not None)
         self.refresh, self._ends = law.refresh, memory.host("anchors.ends")
         draws = memory.host("recency.draws")
-        self._weighing = Weighing(settings.beta_at, settings.weights, draws)
+        self._weighing = ImportanceWeights(settings.beta_at, settings.weights, draws)
         self.chooser = law.chooser(draws, settings)
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:

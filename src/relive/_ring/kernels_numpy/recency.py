@@ -12,7 +12,7 @@ from .power import covered, decay, reached
 
 
 class Anchors(Protocol):
-    """What a queue of anchors is asked; see `queue.py`."""
+    """The calls of a queue of anchors; see `queue.py`."""
 
     def refresh(self) -> int: ...
     def counts(self) -> Int64: ...
