@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from needs import needs
-from own_sampler import Recent
+from own_sampler import Balanced
 
 needs("tianshou")
 torch = pytest.importorskip("torch")
@@ -27,7 +27,7 @@ SPACE = Counting().action_space
 PER = {"alpha": 0.6, "beta": 0.4}
 
 
-class Ranks(Recent):
+class Ranks(Balanced):
     prioritizes = True
 
 
@@ -298,7 +298,7 @@ def test_what_is_not_there_is_refused_with_a_remedy(name: str) -> None:
 
 
 def test_a_sampler_of_ones_own_draws() -> None:
-    buffer = VectorReplayBuffer(80, 2, sampler=Recent(k=5))
+    buffer = VectorReplayBuffer(80, 2, sampler=Balanced(k=5))
     collected(buffer, 60)
     assert {*buffer.sample_indices(500).tolist()} == {*range(25, 30), *range(65, 70)}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizes import with_sizes
 
 import relive
 from relive._ring import kernels as _kernels
@@ -100,11 +101,11 @@ def test_a_save_whose_files_have_rows_of_a_lane_that_are_gone_can_be_salvaged(tm
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_copies_are_made_piece_by_piece(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@with_sizes(copied=64)
+def test_copies_are_made_piece_by_piece(lanes: int) -> None:
     """Check pieces of a few rows, fields that are kept at every third step, and what is freed on the way."""
     from relive.checkpoints import _copying
 
-    monkeypatch.setattr(_copying, "_PIECE", 64)
     schema = relive.Schema(obs=relive.Field(3), action=relive.Field(), state=relive.Field(2, every=3))
     buffer = relive.ReplayBuffer(schema, 11 * lanes, num_envs=lanes, item=relive.Sequences(3, starts=3), seed=0)
     rng = np.random.default_rng(0)

@@ -183,10 +183,10 @@ class Twins:
         self.buffer.rng.bit_generator.state = self.before.generator
         if prioritizes(self.buffer):
             assert self._draws() == self.draws or not moved
-            self.buffer._core.index._draws[0] = self.draws - 1  # type: ignore[attr-defined]
+            self.buffer._core.index._weighing._draws[0] = self.draws - 1  # type: ignore[attr-defined]
         np.testing.assert_equal(seen(self.buffer, self.streams), self.views[0])
 
     def _draws(self) -> float:
         """Return the clock of beta."""
         index: Any = self.buffer._core.index
-        return float(index._draws[0]) if prioritizes(self.buffer) else 0.0
+        return float(index._weighing._draws[0]) if prioritizes(self.buffer) else 0.0

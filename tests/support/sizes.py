@@ -13,6 +13,7 @@ PLACES = {
     "written": "_disk.tensor_writer._STAGE",  # bytes written at once
     "block": "_disk.blocks._BYTES",  # bytes compressed together
     "rows": "checkpoints._steps._PIECE",  # bytes of a field that a save copies at once
+    "copied": "checkpoints._copying._PIECE",  # bytes of a copy that are made together
     "guarded": "checkpoints._copy_on_overwrite._PIECE",
     "narrow": "trajectories._layout._NARROW",  # the share of a file that a field kept in memory may have
     "narrow_bytes": "trajectories._source._MOST_NARROW",

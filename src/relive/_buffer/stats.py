@@ -82,8 +82,6 @@ class Stats(Frozen, kw_only=True):
         limiter: What the limiter counted; None without one.
         autosave: What the autosave did; None without one.
         unused: Items that were overwritten before `Once` had drawn them as often as it may.
-        replay_volume: Items drawn for each step added between the last two calls of `stats` that found new steps;
-            `replay_ratio` is that of the whole run.
         draw_age: Mean of the ages of `age_quantiles`, and the age below which 95 % of them are.
         draw_entropy: How evenly the sampler draws: the entropy of a draw of one item, less that of a uniform draw, from
             the last draw's items and their present probabilities; its exponential is the share of all items that draws
@@ -117,9 +115,13 @@ class Stats(Frozen, kw_only=True):
     limiter: LimiterStats | None
     autosave: AutosaveStats | None = None
     unused: int = 0
-    replay_volume: float = 0.0
     draw_age: tuple[float, ...] = ()
     draw_entropy: float | None = None
+
+    @property
+    def replay_volume(self) -> float:
+        """`replay_ratio`, by its name beside the age and the entropy of what is drawn."""
+        return self.replay_ratio
 
 
 def snapshot(
@@ -132,7 +134,6 @@ def snapshot(
     limiter: LimiterStats | None = None,
     autosave: AutosaveStats | None = None,
     chances: Float64 | None = None,
-    replayed: Callable[[int], tuple[int, int]] = lambda added: (0, 0),
 ) -> Callable[[], Stats]:
     """Take the statistics of a buffer whose last draw returned `ids` with `weights`.
 
@@ -148,13 +149,11 @@ def snapshot(
         limiter: Its part.
         autosave: Its part.
         chances: The probabilities of those of the ids that can still be drawn.
-        replayed: Given the steps ever added, returns items drawn and steps added of late.
     """
     known, tally = {"capacity": ring.lanes * ring.steps, **counts}, dict(ring.tally())
     tally["drawable"] -= missing
     tally["waiting"] += missing
-    late = replayed(tally["added"])
-    return partial(_stats, tally, ring.ages(ids), weights, report, known, limiter, autosave, chances, late)
+    return partial(_stats, tally, ring.ages(ids), weights, report, known, limiter, autosave, chances)
 
 
 def _stats(
@@ -166,7 +165,6 @@ def _stats(
     limiter: LimiterStats | None,
     autosave: AutosaveStats | None,
     chances: Float64 | None,
-    late: tuple[int, int],
 ) -> Stats:
     added = tally["added"]
     wide = weights.astype(np.float64)
@@ -190,7 +188,6 @@ def _stats(
         effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,
         limiter=limiter,
         autosave=autosave,
-        replay_volume=late[0] / late[1] if late[1] else 0.0,
         draw_age=(float(ages.mean()), float(np.quantile(ages, 0.95))) if len(ages) else (),
         draw_entropy=evenness(chances, tally["drawable"]),
         **vars(report()),

@@ -55,7 +55,6 @@ def stats(core: Core) -> Stats:
             limiter,
             None if tally.autosave is None else tally.autosave.stats(),
             None if nested else _chances(core, tally.last_ids),
-            tally.replayed,
         )
     return compute()
 

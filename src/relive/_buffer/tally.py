@@ -51,7 +51,6 @@ class Tally:
     Attributes:
         rng: The generator of its draws.
         numbers: `drawn`, `updates` and `stale`, int64 `[3]`, which a native kernel counts in.
-        volume: Items drawn and steps added up to the call of `stats` before the last, and up to the last one.
         written: Values of steps that were written back by this process.
         last: The ids of the last batch, int64, and behind them its weights, float32.
         identity: Names the buffer and its copies in directories of saves.
@@ -59,12 +58,12 @@ class Tally:
         autosave: Saves by itself; None: nothing does.
     """
 
-    __slots__ = ("autosave", "identity", "last", "numbers", "rng", "saver", "volume", "written")
+    __slots__ = ("autosave", "identity", "last", "numbers", "rng", "saver", "written")
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         self.numbers: Int64 = np.zeros(3, np.int64)
-        self.last, self.written, self.volume = b"", 0, (0, 0, 0, 0)
+        self.last, self.written = b"", 0
         self.renew()
 
     @property
@@ -80,14 +79,6 @@ class Tally:
     def count(self, drawn: int = 0, updates: int = 0, stale: int = 0) -> None:
         """Count items drawn, priorities given, and those of them whose item was gone."""
         self.numbers += drawn, updates, stale
-
-    def replayed(self, added: int) -> tuple[int, int]:
-        """Return the items drawn since the last call that found steps added, and those steps."""
-        before, then, drawn, steps = self.volume
-        if added > steps:
-            before, then = drawn, steps
-            self.volume = before, then, self.drawn, added
-        return self.volume[2] - before, self.volume[3] - then
 
     def note(self, ids: Int64, weights: Float32) -> None:
         """Keep the ids and weights of a batch as the last one's."""

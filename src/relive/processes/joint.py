@@ -369,7 +369,8 @@ def _replaced(array: Array, again: Array, bad: Bool) -> Array:
     axis = next(axis for axis, (ours, theirs) in enumerate(zip(array.shape, again.shape)) if ours != theirs)  # noqa: B905
     changed = array if array.flags.writeable else array.copy()
     np.moveaxis(changed, axis, 0)[bad] = np.moveaxis(again, axis, 0)
-    changed.flags.writeable = array.flags.writeable
+    if not array.flags.writeable:
+        changed.flags.writeable = False
     return changed
 
 

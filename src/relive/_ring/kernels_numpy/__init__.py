@@ -18,6 +18,7 @@ from relive._ring.kernels_numpy.files import (
 from relive._ring.kernels_numpy.gather import Gather
 from relive._ring.kernels_numpy.power import mass, power, smallest, weights
 from relive._ring.kernels_numpy.queue import Queue
+from relive._ring.kernels_numpy.recency import Recency
 from relive._ring.kernels_numpy.ring import Ring
 from relive._ring.kernels_numpy.tree import Tree
 
@@ -25,6 +26,7 @@ __all__ = [
     "Gather",
     "Lock",
     "Queue",
+    "Recency",
     "Ring",
     "Tree",
     "adding",
