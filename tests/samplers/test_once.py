@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from laws import Queue, lanes_of
+from sizes import with_sizes
 
 import relive
 from relive.errors import ArgumentError, NotEnoughData, RateLimitTimeout
@@ -56,9 +57,9 @@ def test_every_item_in_order(uses: int, lanes: int, order: str, tmp_path: Path) 
     assert sum(count == uses for count in queue.drawn.values()) > 50
 
 
-def test_a_long_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
+@with_sizes(late=8)
+def test_a_long_backlog() -> None:
     """Check that keys are put among others in time, and that gone ones do not pile up."""
-    monkeypatch.setattr("relive.samplers.once._LATE", 8)
     buffer, queue = make(relive.Once(order="newest"), 2, 60), Queue(1, "newest")
     for number in range(200):
         extend(buffer, 5, number % 2)
