@@ -119,7 +119,7 @@ public:
 
     Ring ring;
     Inputs inputs;      // of the call that is being made
-    Ready ready;  // at the last look
+    Ready ready;        // at the last look
     int64_t asked = 0;  // calls of which Python had to look at a value
 
 private:

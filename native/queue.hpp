@@ -30,7 +30,8 @@ public:
     int64_t refresh(const Rows& ring) {
         const std::vector<Group>& groups = known_.changed(ring.touched, ring.lanes);
         if (groups.empty()) return size();
-        bases_.resize(size_t(ring.lanes), -1);
+        bases_.resize(size_t(ring.lanes));
+        bases_of_.resize(size_t(ring.lanes), -1);
         anchors_.prepare(ring.lanes);
         episodes_.prepare(ring.lanes);
         for (const Group& group : groups) {
@@ -157,7 +158,8 @@ private:
     Known known_;
     LaneSums anchors_, episodes_;
     int64_t version_ = 0;
-    std::vector<int64_t> bases_;  // where in `places` the oldest anchor of each lane stands; -1: not looked yet
+    std::vector<int64_t> bases_;     // where in `places` the oldest anchor of each lane stands
+    std::vector<int64_t> bases_of_;  // and how many had gone then; another number: somebody changed `ends`
 
     // Whether more waits.
     bool take_in(const Rows& ring, int64_t number) {
@@ -165,9 +167,10 @@ private:
         bool waits = false;
         const Seen now = look(ring, number, before, waits);
         if (!plausible(ring, before, now)) throw std::invalid_argument("relive._ring._native: `seen` was never seen");
-        int64_t& base = bases_[size_t(number)];
-        if (base < 0) base = ends[number].gone % ring.rows;
+        int64_t &base = bases_[size_t(number)], &of = bases_of_[size_t(number)];
+        if (of != ends[number].gone) base = ends[number].gone % ring.rows;
         if (now.ready != before.ready || now.oldest != before.oldest) move(ring, number, before, now, base);
+        of = ends[number].gone;
         before = now;
         return waits;
     }

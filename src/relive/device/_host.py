@@ -159,9 +159,8 @@ def boundaries_for(buffer: ReplayBuffer) -> float:
     """Return the share of final observations that a device buffer needs for all that an ordinary one stores."""
     with buffer.hold():
         ends = int((buffer.follow(buffer.ids(item=_STEPS), 1).steps == 0).sum())
-    lanes, reserved = buffer.num_envs, buffer.boundaries
-    share = reserved if reserved <= 1 else reserved * lanes / buffer.capacity
-    return float(min(max(share, -(-ends // lanes) * lanes / buffer.capacity), 1.0))
+    share = buffer.boundaries * (buffer.num_envs / buffer.capacity if buffer.boundaries > 1 else 1)
+    return float(min(max(share, -(-ends // buffer.num_envs) * buffer.num_envs / buffer.capacity), 1.0))
 
 
 def fill(made: Takes, ring: LanesRing, buffer: ReplayBuffer) -> None:

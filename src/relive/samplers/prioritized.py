@@ -186,7 +186,7 @@ class _Prioritized:
             raise unfit(td_error, self._settings.eps)
 
     def probability(self, slots: Int64) -> Float64:
-        return np.asarray(self._tree.get(slots) / self._state.item(0))
+        return np.asarray(self._tree.get(slots) / (self._state.item(0) or 1.0))  # all are 0 where the sum is
 
     def priorities(self, slots: Int64) -> Float64:
         if self._raws is not None:
