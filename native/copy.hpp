@@ -19,7 +19,7 @@
     } while (false)
 // Into the second cache: the first one's few miss buffers would bound how many rows can be on their way.
 #define RELIVE_PREFETCH(address) RELIVE_FETCH(address, 0, 2)
-#define RELIVE_PREFETCH_WRITE(address) RELIVE_FETCH(address, 1, 2)
+#define RELIVE_PREFETCH_WRITE(address) RELIVE_FETCH(address, 1, 3)
 #define RELIVE_INLINE __attribute__((always_inline)) inline
 #define RELIVE_INLINE_LAMBDA __attribute__((always_inline))
 #else
@@ -193,11 +193,18 @@ static inline void settle_streams() {
 
 // A line is asked for once: requests beyond those that the core can have in flight hold up the copies behind them. No
 // branch depends on where a row begins: of rows at random it could not be foreseen.
-#define RELIVE_PREFETCH_ROW(PREFETCH)                                             \
-    const size_t bytes = n < 64 * LINES ? n : 64 * LINES;                         \
-    for (size_t offset = 0; offset < bytes; offset += 64) PREFETCH(row + offset); \
-    PREFETCH(row + bytes - 1)
-static inline void prefetch_row(const char* row, size_t n) { RELIVE_PREFETCH_ROW(RELIVE_PREFETCH); }
-static inline void prefetch_row_for_writing(const char* row, size_t n) { RELIVE_PREFETCH_ROW(RELIVE_PREFETCH_WRITE); }
+static inline void prefetch_row(const char* row, size_t n) {
+    const size_t bytes = n < 64 * LINES ? n : 64 * LINES;
+    for (size_t offset = 0; offset < bytes; offset += 64) RELIVE_PREFETCH(row + offset);
+    RELIVE_PREFETCH(row + bytes - 1);
+}
+
+static inline void prefetch_row_for_writing(const char* row, size_t n) {
+    RELIVE_PREFETCH_WRITE(row);
+    const size_t last = n - 1 + (reinterpret_cast<uintptr_t>(row) & 63);  // counted from the start of the first line
+    if (last < 64) return;
+    RELIVE_PREFETCH_WRITE(row + 64);
+    for (size_t offset = 128; offset <= last && offset < 64 * LINES; offset += 64) RELIVE_PREFETCH_WRITE(row + offset);
+}
 
 }  // namespace relive

@@ -4,5 +4,3 @@ from .._base.extras import needs
 
 with needs("torch", "relive.DeviceBuffer"):
     from .buffer import DeviceBuffer as DeviceBuffer
-
-__all__ = ["DeviceBuffer"]

@@ -48,9 +48,8 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> S
                 skipped.append(f"save {number} cannot be used: {error}")
                 continue
             host.save(target)
-            return Salvage(
-                number, tuple((host.column("ids") >= 0).sum(1).tolist()), (0,) * host.num_envs, tuple(skipped)
-            )
+            stored = (host.column("ids") >= 0).sum(1).tolist()
+            return Salvage(number, tuple(stored), (0,) * len(stored), tuple(skipped))
         raise none_used(folder, skipped)
 
 
