@@ -39,9 +39,10 @@ def obs_of(**options: Any) -> relive.Schema:
     ("choices", "text"),
     [
         ({"item": relive.Hindsight(reward=lambda *_: 0.0), "schema": GOALS}, "use `Transitions"),
-        ({"sampler": Balanced(k=5)}, "use `Uniform\\(\\)` or `Prioritized"),
-        ({"sampler": relive.Recent(mean_age=5.0)}, "use `Uniform\\(\\)` or `Prioritized"),
-        ({"sampler": relive.Blend((relive.Uniform(), 1.0))}, "use `Uniform\\(\\)` or `Prioritized"),
+        ({"sampler": Balanced(k=5)}, "use `Uniform\\(\\)`.*`Recent\\(...\\)` or a `Blend` of these"),
+        ({"sampler": relive.Once()}, "only the device knows how many.*use `Recent"),
+        ({"sampler": relive.Blend((relive.Uniform(), 0.5), (relive.Once(), 0.5))}, "only the device.*use `Recent"),
+        ({"sampler": relive.Blend((relive.Uniform(over="episodes"), 1.0))}, "leave `over` out"),
         ({"sampler": relive.Prioritized(replacement=False)}, "leave `replacement` out"),
         ({"sampler": relive.Uniform(over="episodes")}, "leave `over` out"),
         (

@@ -21,6 +21,8 @@ import relive
 
 LANES, N = 6, 16
 SAMPLERS = [relive.Uniform(), relive.Prioritized(beta=relive.Anneal(0.4, 1.0, 5)), relive.Prioritized(weights="none")]
+RECENT = relive.Recent(share=0.2, beta=0.5, weights="buffer")
+BLEND = relive.Blend((relive.Uniform(), 0.5), (SAMPLERS[1], 0.3), (RECENT.__replace__(weights="batch"), 0.2))
 # A sampler, an item, and the frames of an image.
 CASES: list[tuple[Any, Any, int | None]] = [(sampler, relive.Transitions(n_step=3), None) for sampler in SAMPLERS]
 CASES += [
@@ -28,6 +30,8 @@ CASES += [
     (SAMPLERS[1], relive.Transitions(n_step=3, chunk=True), 3),
     (SAMPLERS[1], relive.Sequences(4, burn_in=2, n_step=2, starts=2), None),
     (SAMPLERS[1], relive.Sequences(4, burn_in=1, n_step=2, across_episodes=True, step_ids=True), None),
+    (RECENT, relive.Transitions(n_step=3), None),
+    (BLEND, relive.Sequences(4, starts=2), None),
 ]
 
 
@@ -64,6 +68,7 @@ def calls(buffer: relive.DeviceBuffer, device: Any, stack: int | None) -> dict[s
         "sample": lambda: [*buffer.sample(N).values()],
         "cut": lambda: buffer.cut(mask),
         "read": lambda: [*buffer.read(ids).values()],
+        "probability": lambda: buffer.probability(ids),
         "write": lambda: buffer.write(ids, carry=torch.ones((N, 3), device=device)),
     }
     if buffer.sampler.prioritizes:
@@ -118,7 +123,10 @@ def leaves(batch: relive.Batch) -> list[Tensor]:
     return [tensor for part in parts for tensor in part]
 
 
-@pytest.mark.parametrize(("sampler", "item", "stack"), some([CASES[1], CASES[0], CASES[2], *CASES[-2:]], 3))
+GRAPHS = [*some([CASES[1], CASES[0], CASES[2], *CASES[-4:-2]], 3), *CASES[-2:]]
+
+
+@pytest.mark.parametrize(("sampler", "item", "stack"), GRAPHS)
 def test_one_graph(sampler: Any, item: Any, stack: int | None) -> None:
     """A turn is traced once and replayed with other values: state, batches and ids are those of plain calls."""
     rng = np.random.default_rng(0)
@@ -153,9 +161,18 @@ def error_of(call: Callable[[], object]) -> str:
     return ""
 
 
-@pytest.mark.parametrize(("n_step", "even", "weighted"), [(1, 65, 145), (3, 80, 160)])
-def test_launches_of_a_turn(n_step: int, even: int, weighted: int) -> None:
-    for sampler, most in ((relive.Uniform(), even), (relive.Prioritized(), weighted)):
+@pytest.mark.parametrize(
+    ("sampler", "one", "three"),
+    [
+        (relive.Uniform(), 65, 80),
+        (relive.Prioritized(), 145, 160),
+        (relive.Recent(mean_age=9.0), 85, 100),
+        (BLEND, 260, 275),
+    ],
+    ids=["uniform", "prioritized", "recent", "blend"],
+)
+def test_launches_of_a_turn(sampler: Any, one: int, three: int) -> None:
+    for n_step, most in ((1, one), (3, three)):
         schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field((2,)))
         item = relive.Transitions(n_step=n_step)
         buffer = relive.DeviceBuffer(schema, 240, num_envs=LANES, item=item, sampler=sampler, device="cpu", seed=0)
@@ -171,11 +188,11 @@ def test_launches_of_a_turn(n_step: int, even: int, weighted: int) -> None:
         assert calls.launches <= most, sorted(calls.ops.items())
 
 
+@pytest.mark.parametrize("sampler", [relive.Prioritized(), BLEND], ids=["prioritized", "blend"])
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_a_turn_compiles_whole(backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_turn_compiles_whole(backend: str, sampler: Any, tmp_path: Path) -> None:
     """Its values are those of plain calls; the second back end runs a C++ compiler for half a minute."""
-    monkeypatch.setattr(inductor_config, "fallback_random", True)  # the same random numbers
-    plain, other = (buffer_on("cpu", relive.Prioritized(), relive.Transitions(n_step=3), None) for _ in range(2))
+    plain, other = (buffer_on("cpu", sampler, relive.Transitions(n_step=3), None) for _ in range(2))
     for t in range(6):
         for buffer in (plain, other):
             buffer.add(**step_on("cpu", t))
@@ -186,7 +203,8 @@ def test_a_turn_compiles_whole(backend: str, monkeypatch: pytest.MonkeyPatch, tm
     compiled = torch.compile(lambda step: reads(other, step), fullgraph=True, backend=backend)
     for t in range(6, 16):
         torch.manual_seed(t)
-        found = compiled(step_on("cpu", t))
+        with inductor_config.patch(fallback_random=True):  # the same random numbers
+            found = compiled(step_on("cpu", t))
         torch.manual_seed(t)
         for one, right in zip(found, reads(plain, step_on("cpu", t)), strict=True):
             torch.testing.assert_close(one, right)

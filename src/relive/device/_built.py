@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -12,11 +13,13 @@ from .._base.memory import available_bytes
 from .._buffer.choices import Choices
 from ..errors import ArgumentError, message
 from ..items import Item, Sequences, Transitions
-from ..samplers import Prioritized, Sampler, Uniform
+from ..samplers import Blend, Once, Prioritized, Recent, Sampler, Uniform
 from ..schema import Schema
+from ._blend import BlendDraws, Draws
 from ._fields import fields_of
+from ._recency import RecentDraws
 from ._ring import LanesRing, rows_for
-from ._samplers import Draws, EvenDraws, WeightedDraws
+from ._samplers import EvenDraws, WeightedDraws
 from ._sequences import SequenceReader
 from ._transitions import TransitionReader
 
@@ -30,27 +33,44 @@ def refuse(choices: Choices) -> None:
     Raises:
         ArgumentError: An item or a sampler of another kind, or steps with discounts of their own.
     """
-    item, sampler = choices.item, choices.sampler
-    kinds, without = "use `Transitions(...)` or `Sequences(...)`", "leave `{}` out"
+    item, kinds, without = choices.item, "use `Transitions(...)` or `Sequences(...)`", "leave `{}` out"
     refused = [
         (choices.schema.discount is not None, "schema", "a schema without `discount`", without.format("discount")),
         (type(item) not in (Transitions, Sequences), "item", "an item that a device buffer has", kinds),
-        (type(sampler) not in (Uniform, Prioritized), "sampler", "a sampler that a device buffer has",
-         "use `Uniform()` or `Prioritized(...)`"),
-        (not sampler.replacement, "sampler", "draws with replacement", without.format("replacement")),
-        (getattr(sampler, "newest", "") == "stored", "sampler", "`newest='largest'`", without.format("newest")),
-        (getattr(sampler, "over", "") == "episodes", "sampler", "draws over steps", without.format("over")),
-    ]  # fmt: skip
+    ]
+    for sampler, _ in _members(choices.sampler):
+        refused += [
+            (type(sampler) is Once, "sampler", "draws that leave items there: a batch has one size, and only the device"
+             " knows how many items are new", "use `Recent(...)`, which draws new ones more often"),
+            (type(sampler) not in (Uniform, Prioritized, Recent), "sampler", "a sampler that a device buffer has",
+             "use `Uniform()`, `Prioritized(...)`, `Recent(...)` or a `Blend` of these"),
+            (not sampler.replacement, "sampler", "draws with replacement", without.format("replacement")),
+            (getattr(sampler, "newest", "") == "stored", "sampler", "`newest='largest'`", without.format("newest")),
+            (getattr(sampler, "over", "") == "episodes", "sampler", "draws over steps", without.format("over")),
+        ]  # fmt: skip
     for wrong, name, wanted, remedy in refused:
         if wrong:
             got = f"`{getattr(choices, name)!r}`"
             raise ArgumentError(message(wanted, got, f"DeviceBuffer({name})", f"{remedy}, or use {_INSTEAD}"))
 
 
+def _members(sampler: Sampler) -> Sequence[tuple[Sampler, float]]:
+    return sampler.members if type(sampler) is Blend else [(sampler, 1.0)]
+
+
 def draws_of(ring: LanesRing, sampler: Sampler, generator: torch.Generator | None) -> Draws:
     """Return the draws of a sampler."""
-    weighted = sampler.prioritizes
-    made = WeightedDraws(ring, cast(Prioritized, sampler), generator) if weighted else EvenDraws(ring, generator)
+    each = [
+        WeightedDraws(ring, member, generator)
+        if isinstance(member, Prioritized)
+        else RecentDraws(ring, member)
+        if isinstance(member, Recent)
+        else EvenDraws(ring, generator)
+        for member, _ in _members(sampler)
+    ]
+    made: Draws = each[0]
+    if isinstance(sampler, Blend | Recent):
+        made = BlendDraws(ring, sampler, each, [share for _, share in _members(sampler)], generator)
     made.restored()
     return made
 

@@ -17,9 +17,9 @@ from ..buffer import ReplayBuffer
 from ..errors import ReliveWarning
 from ..items import Transitions
 from ..schema import Schema
+from ._blend import Draws
 from ._fields import Fields, taken
 from ._ring import LanesRing
-from ._samplers import Draws, WeightedDraws
 from ._step import CUT, LOST, OVER, PAUSE, STEP, STOP, TERMINATED, TRUNCATED, LanesStep
 
 
@@ -131,8 +131,8 @@ def _add(ring: LanesRing, draws: Draws, made: ReplayBuffer, who: Tensor, at: Ten
     step = {name: _arrays(value) for name, value in nested(given.items()).items()}
     if nexts:
         step["next_obs"] = _arrays(nexts[()] if () in nexts else nested(nexts.items()))
-    if isinstance(draws, WeightedDraws):
-        step["priority"] = _arrays(draws.raw(at))
+    if draws.weighted:
+        step["priority"] = _arrays(draws.weighted.raw(at))
     for name, bit in (("terminated", TERMINATED), ("truncated", TRUNCATED)):
         step[name] = _arrays((ring.flags[at] & bit) > 0)
     made.add(env_ids=_arrays(who), **step)

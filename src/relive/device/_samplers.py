@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeAlias, cast
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,7 +40,14 @@ class EvenDraws:
     Args:
         ring: The rows.
         generator: Of the draws; None: PyTorch's default one.
+
+    Attributes:
+        weighted: None: it has no priorities.
+        stratified: False.
     """
+
+    weighted: WeightedDraws | None = None
+    stratified = False
 
     def __init__(self, ring: LanesRing, generator: torch.Generator | None) -> None:
         self._ring, self.generator = ring, generator
@@ -54,21 +62,37 @@ class EvenDraws:
 
     def draw(self, n: int, beta: float | Tensor | None) -> Found:
         """Draw `n` items with replacement."""
+        number = torch.randint(1 << 62, (n,), device=self._ring.clock.device, generator=self.generator)
+        ids, count = self._chosen(lambda count: number % count.clamp(min=1))
+        there = count > 0
+        ids = torch.where(there, ids, self._ring.none)
+        return Found(ids, ids % self._ring.size, there.expand(n).float(), there)
+
+    def pick(self, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the ids of items by float64 numbers in [0, 1), and a positive number `[1]`; 0 if there are none."""
+        return self._chosen(lambda count: torch.minimum((share * count).long(), count - 1))
+
+    def chance(self, ids: Tensor) -> Tensor:
+        """Return the probabilities of items in a draw of one, float64."""
+        return (1 / self.count().clamp(min=1).double()).expand(len(ids))
+
+    def _chosen(self, choose: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the ids of items whose numbers `choose` returns, and how many there are."""
         ring = self._ring
-        number = torch.randint(1 << 62, (n,), device=ring.clock.device, generator=self.generator)
         if self._counted is not None:
             running = self._counted.running()
             count = running[-1:]
-            at, _ = self._counted.find(torch.minimum(number % count.clamp(min=1), count - 1), running)
-            there = count > 0
-            return Found(torch.where(there, ring.ids_at(at), ring.none), at, there.expand(n).float(), there)
+            at, _ = self._counted.find(torch.minimum(choose(count), count - 1), running)
+            return ring.ids_at(at), count
         first, count = self._calls()
-        there = count > 0
-        number = number % count.clamp(min=1) + first
+        return self._anchor(choose(count) + first), count
+
+    def _anchor(self, number: Tensor) -> Tensor:
+        """Return the ids at which items start, by their numbers."""
+        ring = self._ring
         if ring.starts > 1:
             number = number // ring.lanes * (ring.starts * ring.lanes) + number % ring.lanes
-        ids = torch.where(there, number, ring.none)
-        return Found(ids, ids % ring.size, there.expand(n).float(), there)
+        return number
 
     def _calls(self) -> tuple[Tensor, Tensor]:
         """Return the first item's number, and how many there are; items start at every `starts`-th call."""
@@ -79,9 +103,15 @@ class EvenDraws:
             first, end = ((each + (unit - ring.lanes)) // unit * ring.lanes for each in (first, end))
         return first, end - first
 
+    def count(self) -> Tensor:
+        """Return the number of items that can be drawn, int64 `[1]`; below 0 before there are any."""
+        return self._calls()[1] if self._counted is None else self._counted.total()
+
     def items(self) -> Tensor:
         """Return the number of items that can be drawn, int64 `[1]`."""
-        return self._calls()[1].clamp(min=0) if self._counted is None else self._counted.running()[-1:]
+        return self.count().clamp(min=0)
+
+    mass = count
 
     def drop(self) -> None:
         """Forget the rows in front of the bounds."""
@@ -121,10 +151,15 @@ class WeightedDraws:
         ring: The rows.
         settings: The sampler.
         generator: Of the draws; None: PyTorch's default one.
+
+    Attributes:
+        weighted: Itself.
+        stratified: Whether each item comes from a stretch of its own of the total.
     """
 
     def __init__(self, ring: LanesRing, settings: Prioritized, generator: torch.Generator | None) -> None:
         self._ring, self._own, self.generator, device = ring, settings, generator, ring.clock.device
+        self.weighted, self.stratified = self, settings.stratified
         self._scale = 2.0 ** min(24, 62 - 18 - math.ceil(math.log2(ring.size)))
         self._stretches = Stretches(ring, self._units, settings.weights == "buffer")
         self._leaves = torch.zeros(ring.size + self._stretches.width, device=device)  # a stretch to spare
@@ -165,34 +200,39 @@ class WeightedDraws:
         share = torch.rand(n, dtype=torch.float64, device=total.device, generator=self.generator)
         if own.stratified:
             share = (share + ring.numbers(n)) / n
-        at, units = self._stretches.find(torch.minimum((share * total).long(), total - 1), running)
+        at, units = self._find(share, running)
         if own.weights == "none":
-            chance = units / total.double() * self._starting()
+            chance = units / total.double() * self.count()
         else:
             chance = units / (units.amin() if own.weights == "batch" else self._stretches.least())
         there = total > 0
-        weights = torch.where(there, (chance ** -self._exponent(beta)).float(), self._zero)
+        weights = torch.where(there, (chance ** -exponent(ring, own, beta)).float(), self._zero)
         return Found(torch.where(there, ring.ids_at(at), ring.none), at, weights, there)
 
-    def _exponent(self, beta: float | Tensor | None) -> float | Tensor:
-        """Return the exponent of the weights; 0 for a tensor that is none."""
-        if isinstance(beta, Tensor):
-            fine = (beta >= 0) & (beta < math.inf)
-            self._ring.counts[BETA].add_(~fine)
-            return torch.where(fine, beta.float(), self._zero)
-        if beta is not None:
-            return beta
-        own = self._own.beta
-        first = self._own.beta_at(0)
-        return first if first == own else annealed(cast(Anneal, own), self._ring.counts[DRAWS])
+    def _find(self, share: Tensor, running: Tensor) -> tuple[Tensor, Tensor]:
+        return self._stretches.find(torch.minimum((share * running[-1:]).long(), running[-1:] - 1), running)
 
-    def _starting(self) -> Tensor:
-        """Return the number of rows that can start items, priorities aside."""
+    def pick(self, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the ids of items by float64 numbers in [0, 1), and a positive number `[1]`; 0 if there are none."""
+        running = self._stretches.running()
+        return self._ring.ids_at(self._find(share, running)[0]), running[-1:]
+
+    def chance(self, ids: Tensor) -> Tensor:
+        """Return the probabilities of items in a draw of one, float64."""
+        units = (self._leaves[ids % self._ring.size] * self._scale).long()
+        return units / self.mass().clamp(min=1).double()
+
+    def mass(self) -> Tensor:
+        """Return the sum of the masses, int64 `[1]`."""
+        return self._stretches.total()
+
+    def count(self) -> Tensor:
+        """Return the number of items that can be drawn, priorities aside, int64 `[1]`."""
         ring = self._ring
         first, end = ring.bounds()
         if not ring.holes and ring.starts == 1:
             return end - first
-        return ring.drawable(ring.ids_at(ring.numbers(ring.size))).sum()
+        return ring.drawable(ring.ids_at(ring.numbers(ring.size))).sum()[None]
 
     def items(self) -> Tensor:
         """Return the number of items with a positive priority, int64 `[1]`."""
@@ -224,12 +264,6 @@ class WeightedDraws:
         mass = self._leaves[at]
         return (mass > 0).float() if self._own.alpha == 0 else mass ** (1 / self._own.alpha)
 
-    def put(self, at: Tensor, raw: Tensor, largest: float) -> None:
-        """Take over priorities from another buffer."""
-        self._leaves.index_copy_(0, at, self._mass(raw))
-        self._largest.copy_(self._mass(torch.full_like(self._largest, largest)))
-        self.restored()
-
     def drop(self) -> None:
         """Forget the rows in front of the bounds."""
         self._stretches.drop()
@@ -254,9 +288,16 @@ class WeightedDraws:
         return self._leaves.nbytes + self._stretches.nbytes
 
 
-Draws: TypeAlias = EvenDraws | WeightedDraws
-
-
-def annealed(anneal: Anneal, draws: Tensor) -> Tensor:
-    """Return the exponent after so many draws."""
-    return anneal.start + (anneal.end - anneal.start) * (draws / anneal.over).clamp(max=1.0)
+def exponent(ring: LanesRing, own: Any, beta: float | Tensor | None) -> float | Tensor:
+    """Return the exponent of the weights, the sampler's unless one is given; 0 for a tensor that is none."""
+    if isinstance(beta, Tensor):
+        fine = (beta >= 0) & (beta < math.inf)
+        ring.counts[BETA].add_(~fine)
+        return torch.where(fine, beta.float(), ring.zero[torch.float32])
+    if beta is not None:
+        return beta
+    first: float = own.beta_at(0)
+    if first == own.beta:
+        return first
+    anneal: Anneal = own.beta
+    return anneal.start + (anneal.end - anneal.start) * (ring.counts[DRAWS] / anneal.over).clamp(max=1.0)

@@ -25,9 +25,9 @@ from ..checkpoints import _manifest
 from ..checkpoints._save_task import Basis, SaveContents, SavePlace, SaveTask, planned
 from ..checkpoints._saving import Saver
 from ..checkpoints._steps import RANGES, batches
+from ._blend import Draws
 from ._fields import TensorField
 from ._ring import APPLIED, DRAWN, UPDATED, LanesRing
-from ._samplers import Draws
 
 if TYPE_CHECKING:
     from ..checkpoints._saved import Saved

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .._buffer.stats import Stats
+from .._buffer.stats import Stats, evenness
+from ._blend import Draws
 from ._ring import ABSENT, APPLIED, DRAWN, DRAWS, UPDATED, LanesRing
-from ._samplers import Draws, WeightedDraws
 from ._step import CUT, LOST, TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
@@ -44,11 +44,13 @@ def stats_of(
     calls = int(ring.call)
     added = calls * ring.lanes - counts[ABSENT]
     raw = torch.empty(0)
-    if isinstance(draws, WeightedDraws):
-        raw = draws.raw(stored[ring.drawable(stored)] % ring.size)
+    if draws.weighted:
+        raw = draws.weighted.raw(stored[ring.drawable(stored)] % ring.size)
         raw = raw[raw > 0]
-    beta = sampler.beta_at(max(counts[DRAWS] - 1, 0)) if sampler.prioritizes and last is not None else 0.0
-    ids, weights = (torch.empty(0), torch.empty(0)) if last is None else (last[0].cpu(), last[1].cpu().double())
+    beta = sampler.beta_at(max(counts[DRAWS] - 1, 0)) if sampler.weights and last is not None else 0.0
+    ids, weights = (ring.clock[:0], torch.empty(0)) if last is None else (last[0], last[1].cpu().double())
+    ids = ids[ids >= 0]
+    there, ages = ids[ring.drawable(ids)], (calls - 1 - ids // ring.lanes).cpu().double()
     return Stats(
         size=len(stored),
         capacity=capacity,
@@ -68,16 +70,18 @@ def stats_of(
         beta=float(beta),
         effective_sample_size=float(weights.sum() ** 2 / (weights**2).sum()) if weights.any() else 0.0,
         priority_quantiles=_quantiles(raw.cpu()),
-        age_quantiles=_quantiles(calls - 1 - ids // ring.lanes),
+        age_quantiles=_quantiles(ages),
         limiter=None,
         autosave=autosave,
+        draw_age=(float(ages.mean()), *_quantiles(ages, (0.95,))) if len(ages) else (),
+        draw_entropy=evenness(draws.chance(there).cpu().numpy(), int(draws.items())),
     )
 
 
-def _quantiles(values: Tensor) -> tuple[float, ...]:
+def _quantiles(values: Tensor, points: tuple[float, ...] = _QUANTILES) -> tuple[float, ...]:
     if not len(values):
         return ()
     ordered = values.double().sort().values
-    at = torch.tensor(_QUANTILES, dtype=torch.float64) * (len(ordered) - 1)
+    at = torch.tensor(points, dtype=torch.float64) * (len(ordered) - 1)
     low, high = ordered[at.floor().long()], ordered[at.ceil().long()]
     return tuple((low + (high - low) * (at - at.floor())).tolist())

@@ -68,19 +68,33 @@ class Stretches:
         if self._least is not None:
             self._least.fill_(MOST)
 
-    def running(self) -> Tensor:
-        """Return the running sums."""
-        return self._sums[:-1].cumsum(0)
+    def running(self, factors: Tensor | None = None) -> Tensor:
+        """Return the running sums; with `factors`, one for each row, of their products."""
+        sums = self._sums[:-1]
+        if factors is not None:
+            sums = (sums.view(self._ring.rows, -1) * factors[:, None]).view(-1)
+        return sums.cumsum(0)
+
+    def total(self) -> Tensor:
+        """Return the sum of all, `[1]`."""
+        return self._sums[:-1].sum()[None]
+
+    def any(self) -> Tensor:
+        """Return the rows that have a sum, bool."""
+        return self._sums[:-1].view(self._ring.rows, -1).any(1)
 
     def least(self) -> Tensor:
         """Return the smallest positive number of all."""
         return self._least[:-1].amin() if self._least is not None else self._sums.new_tensor(MOST)
 
-    def find(self, target: Tensor, running: Tensor) -> tuple[Tensor, Tensor]:
+    def find(self, target: Tensor, running: Tensor, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the places at which the running sums pass the targets, and their numbers; any if all are 0."""
         stretch = torch.searchsorted(running, target, right=True)
-        units, rest = self._units(stretch), target - running[stretch] + self._sums[stretch]
-        inside = (units.cumsum(1) <= rest[:, None]).sum(1, keepdim=True)
+        units, rest, sums = self._units(stretch), target - running[stretch], self._sums[stretch]
+        if factors is not None:
+            each = factors[stretch * self.width // self._ring.lanes].clamp(min=1)
+            rest = torch.div(rest, each, rounding_mode="floor")
+        inside = (units.cumsum(1) <= (rest + sums)[:, None]).sum(1, keepdim=True)
         return torch.add(inside[:, 0], stretch, alpha=self.width), units.gather(1, inside)[:, 0]
 
     @property

@@ -59,7 +59,8 @@ class DeviceBuffer:
             `capacity // num_envs` calls.
         num_envs: Environments; every call is about all of them, or about those of a mask.
         item: `Transitions(...)`, with chunks or without, or `Sequences(...)`, within episodes or across.
-        sampler: `Uniform()` or `Prioritized(...)`, with replacement.
+        sampler: `Uniform()`, `Prioritized(...)` or `Recent(...)`, with replacement, or a `Blend` of these. Ages count
+            calls at which items start, those that leave an environment out included.
         device: Where the tensors live: `"cuda"`, `"cuda:1"`, `"cpu"`, any that has float64; `"mps"` has not.
         seed: An integer for a generator of the buffer's own on the device, which a CUDA graph has to know
             (`graph.register_generator_state(buffer.generator)`). None: PyTorch's default generator.
@@ -260,7 +261,7 @@ class DeviceBuffer:
             fields, next_obs, terminated, truncated, final_obs, final_mask, mask, check.flag(continues, "$.continues")
         )
         given = self._arguments.priorities(priority)
-        if given is not None and not isinstance(self._draws, WeightedDraws):
+        if given is not None and self._draws.weighted is None:
             raise no_priorities(self.sampler, "$.priority")
         with self._turn(writes=True, changes=True):
             ring = self._ring
@@ -301,7 +302,7 @@ class DeviceBuffer:
         n = check.integer(batch_size, "DeviceBuffer.sample(batch_size)", minimum=1)
         if n > self._most:
             raise too_many(self._most, n, "DeviceBuffer.sample(batch_size)")
-        if beta is not None and not isinstance(self._draws, WeightedDraws):
+        if beta is not None and self._draws.weighted is None:
             raise no_priorities(self.sampler, "$.beta")
         exponent = None if beta is None else self._arguments.beta(beta)
         with self._turn():
@@ -364,10 +365,19 @@ class DeviceBuffer:
         with self._turn():
             return draws.priorities(which)
 
+    def probability(self, ids: Any) -> Tensor:
+        """Return the exact probability of items in a draw of one, float64 `[B]`, NaN where one cannot be drawn.
+
+        Over all items that can be drawn the sum is 1. Does not wait.
+        """
+        which = self._arguments.ids(ids, "$.ids")
+        with self._turn():
+            return torch.where(self._ring.drawable(which), self._draws.chance(which), torch.nan)
+
     def _weighted(self, at: str) -> WeightedDraws:
-        if not isinstance(self._draws, WeightedDraws):
+        if self._draws.weighted is None:
             raise no_priorities(self.sampler, at)
-        return self._draws
+        return self._draws.weighted
 
     def write(self, ids: Any, **fields: Any) -> None:
         """Write values back to stored steps, as `ReplayBuffer.write` does; does not wait.

@@ -75,6 +75,11 @@ class Recent(Frozen, Sampler, kw_only=True):
         """True."""
         return True
 
+    @property
+    def rate(self) -> float:
+        """The binary logarithm of `1 / q`; with a `share`, times the items of the fullest lane."""
+        return _rate(self)
+
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
         """Specify a queue of anchors per lane, and the clock of `beta`."""
         return {**queue_spec(lanes, rows), "recency.draws": ImportanceWeights.SPEC}
@@ -82,7 +87,7 @@ class Recent(Frozen, Sampler, kw_only=True):
     def masses(self, n: int, slots: Mapping[str, Array]) -> Float64:
         """Return the powers of q."""
         ages = slots["age"]
-        rate = _rate(self) / (1 if self.share is None else int(ages.max(initial=0)) + 1)
+        rate = self.rate / (1 if self.share is None else int(ages.max(initial=0)) + 1)
         return decay(rate * ages)
 
     def beta_at(self, call: int) -> float:
@@ -102,7 +107,7 @@ class _Recent:
     """A queue of anchors per lane, whose ends are drawn from by the inverse of the distribution function."""
 
     def __init__(self, settings: Recent, ring: Ring, memory: Memory) -> None:
-        self._law = law = queue_of(ring, memory).recency(_rate(settings), settings.share is not None)
+        self._law = law = queue_of(ring, memory).recency(settings.rate, settings.share is not None)
         self.refresh, self._ends = law.refresh, memory.host("anchors.ends")
         draws = memory.host("recency.draws")
         self._weighing = ImportanceWeights(settings.beta_at, settings.weights, draws)
