@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 from lockstep_programs import Program
+from test_lockstep_laws import LANES, items_of
+from test_recency_on_device import SAMPLERS, made
 
 import relive
 from relive.checkpoints import inspection
+from relive.checkpoints.salvage import salvage
 from relive.checkpoints.watching import SavesWatch
 from relive.cli import main
-from relive.device import _inspecting
+from relive.device import _salvaging
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 
@@ -29,7 +32,7 @@ def test_it_shows_what_the_oracle_has(seed: int, tmp_path: Path) -> None:
             program.buffer.save(tmp_path)
     program.look()
     saved = program.buffer.save(tmp_path)
-    found, stats, oracle = _inspecting.inspect(tmp_path), program.buffer.stats(), program.oracle
+    found, stats, oracle = inspection.inspect(tmp_path), program.buffer.stats(), program.oracle
     assert inspection.on_device(tmp_path)
     assert (found.number, found.lanes, found.steps) == (saved.number, program.lanes, stats.capacity // program.lanes)
     assert (found.stored.sum(), found.added, found.drawn, found.cuts) == (
@@ -51,6 +54,19 @@ def test_it_shows_what_the_oracle_has(seed: int, tmp_path: Path) -> None:
     if program.buffer.sampler.prioritizes:
         priorities = program.buffer.priorities(torch.tensor(items, dtype=torch.int64))
         np.testing.assert_allclose(found.priorities, priorities, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["uniform", "prioritized", "by share", "blend", "in order"])
+@pytest.mark.parametrize("fill_name", ["went round", "starts", "masks"])
+def test_shares_are_the_probabilities(name: str, fill_name: str, tmp_path: Path) -> None:
+    buffer = made(SAMPLERS[name], fill_name)
+    buffer.save(tmp_path)
+    items = items_of(buffer)
+    found, chances = inspection.inspect(tmp_path), buffer.probability(items).numpy()
+    order = np.lexsort((items, items % LANES))
+    np.testing.assert_allclose(found.shares, chances[order] * len(items), rtol=1e-5)
+    if buffer.sampler.prioritizes:
+        np.testing.assert_allclose(found.priorities, buffer.priorities(items)[order], rtol=1e-5)
 
 
 def images(path: Path, keep: int = 1) -> relive.DeviceBuffer:
@@ -78,7 +94,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr().out
     assert all(text in shown for text in ("Prioritized(", "uint8", "12 drawn"))
     assert "lane 1, row 29" in page.read_text()
-    assert all((image == row).all() for _, row, image in _inspecting.inspect(path).images[0][1])
+    assert all((image == row).all() for _, row, image in inspection.inspect(path).images[0][1])
     assert SavesWatch(path).look().drawn == 12
     # The newest file of steps is damaged: the save before it is whole.
     steps = max(path.glob("steps-*"))
@@ -89,6 +105,9 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "of save 2 written" in capsys.readouterr().out
     found = relive.load(tmp_path / "sound")
     assert len(found) == 36 < len(buffer)
+    with pytest.raises(relive.StorageError, match="`relive salvage` writes the newest one that is whole"):
+        salvage(path, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
     assert json.loads((max((tmp_path / "sound").glob("*.json"))).read_text())["number"] == 1
 
 
@@ -98,4 +117,4 @@ def test_nothing_that_is_whole(tmp_path: Path) -> None:
     for steps in path.glob("steps-*"):
         steps.write_bytes(steps.read_bytes()[:-1])
     with pytest.raises(relive.StorageError, match="No save can be used"):
-        _inspecting.salvage(path, tmp_path / "target")
+        _salvaging.salvage(path, tmp_path / "target")

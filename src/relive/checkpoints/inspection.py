@@ -27,7 +27,8 @@ from .._schema.fields import is_image
 from ..errors import StorageError, message
 from ..samplers import Sampler
 from ..schema import Column, Schema
-from . import _manifest
+from . import _device_saves, _manifest
+from ._examples import examples
 from ._filling import carried_by, check_limiter, check_sampler
 from ._lanes import Lanes
 from ._manifest import File, Manifest
@@ -37,7 +38,6 @@ from ._steps import since
 
 S = TypeVar("S")
 T = TypeVar("T")
-_EXAMPLES = 12
 _CHOICES = ("item", "sampler", "storage", "limiter")
 
 
@@ -111,7 +111,7 @@ def is_saved(path: str | os.PathLike[str]) -> bool:
 
 
 def inspect(path: str | os.PathLike[str], number: int | None = None) -> Inspection:
-    """Inspect a save: its manifest, its small arrays, the rewards, and a few images are read.
+    """Inspect a save of any buffer: its manifest, its small arrays, the rewards, and a few images are read.
 
     Args:
         path: The directory.
@@ -130,23 +130,11 @@ def inspect(path: str | os.PathLike[str], number: int | None = None) -> Inspecti
     >>> found.stored.tolist(), found.rewards.tolist(), found.lengths.tolist()
     ([1], [1.0], [1])
     """
-    return looked(path, number, _opened)
-
-
-def looked(
-    path: str | os.PathLike[str], number: int | None, contents: Callable[[Folder, Manifest], dict[str, Any]]
-) -> Inspection:
-    """Inspect a save whose `contents` a function reads: all that the manifests do not say."""
     with closing(Folder(path)) as folder:
-        return replaced(partial(_complete, folder), lambda numbers: _inspection(folder, numbers, number, contents))
+        return replaced(partial(_complete, folder), lambda numbers: _inspection(folder, numbers, number))
 
 
-def _inspection(
-    folder: Folder,
-    numbers: Sequence[int],
-    number: int | None,
-    contents: Callable[[Folder, Manifest], dict[str, Any]],
-) -> Inspection:
+def _inspection(folder: Folder, numbers: Sequence[int], number: int | None) -> Inspection:
     manifests = {n: _manifest.read(folder, n) for n in numbers}
     chosen = numbers[0] if number is None else number
     if chosen not in manifests:
@@ -157,11 +145,13 @@ def _inspection(
         saves=tuple((n, manifests[n].nbytes) for n in numbers),
         files=tuple((name, file.nbytes) for name, file in manifests[chosen].files),
         unused=tuple(sorted(_unused(folder) & _unused(folder))),  # not those that go or come meanwhile
-        **contents(folder, manifests[chosen]),
+        **_read(folder, manifests[chosen]),
     )
 
 
-def _opened(folder: Folder, manifest: Manifest) -> dict[str, Any]:
+def _read(folder: Folder, manifest: Manifest) -> dict[str, Any]:
+    if "device" in manifest.choices:
+        return _device_saves.contents(folder, manifest)
     with OpenSave(folder, manifest.number) as save:
         return _contents(save)
 
@@ -389,12 +379,3 @@ def _compressed(save: OpenSave) -> dict[str, int]:
     names = [name_of(column.keys) for column in save.schema.columns if column.field.compress is not None]
     with damaged(save.at):
         return {name: sum(reader.tensors[name].nbytes for _, reader in save.parts) for name in names}
-
-
-def examples(
-    column: Column, lanes: Int64, rows: Int64, value: Callable[[Column, int, int], Array]
-) -> list[tuple[int, int, Array]]:
-    """Read the values of up to 12 of the steps in these rows of these lanes; of stacks the newest frame."""
-    at = np.unique(np.linspace(0, len(rows) - 1, _EXAMPLES).astype(int)) if len(rows) else slice(0)
-    chosen = zip(lanes[at].tolist(), rows[at].tolist(), strict=True)
-    return [(lane, row, value(column, lane, row)) for lane, row in chosen]

@@ -12,7 +12,7 @@ from .._buffer.saved_as import built, not_given
 from .._buffer.undrawn import Undrawn
 from .._disk.files import Folder, empty_folder
 from .._disk.json_files import damaged
-from ..errors import StorageError, event
+from ..errors import StorageError, event, message
 from ..items import Item
 from ..samplers import GONE, Prioritized, Sampler
 from ..storage import Ram
@@ -21,6 +21,7 @@ from ._loading import Loading
 from ._mending import Mended
 from ._reading import OpenSave
 from ._saving import save as save_core
+from .inspection import on_device
 
 
 class Salvage(Frozen):
@@ -64,7 +65,8 @@ def salvage(
             `Prioritized()` where that is one of earlier versions.
 
     Raises:
-        StorageError: No save can be used, or `target` is not empty or cannot be written.
+        StorageError: No save can be used, or `target` is not empty or cannot be written. Or a `DeviceBuffer` saved: of
+            these `relive salvage` in a terminal writes the newest one that is whole, as an ordinary buffer's.
         ArgumentError: A sampler of the user's own was saved and is not given.
 
     >>> import tempfile, relive
@@ -74,6 +76,9 @@ def salvage(
     >>> salvage(source, target).lost
     (0,)
     """
+    if on_device(source):
+        wanted, remedy = "saves of a `ReplayBuffer`", "the command `relive salvage` writes the newest one that is whole"
+        raise StorageError(message(wanted, "saves of a `DeviceBuffer`", os.fspath(source), remedy))
     with closing(Folder(source)) as folder, empty_folder(target):
         skipped: list[str] = []
         for number in _manifest.numbers(folder):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import numpy as np
@@ -46,7 +45,7 @@ def inspect(
     screen = console()
     kind, healthy, page = _kind(directory), True, ""
     if kind == SAVES:
-        saved = (_of_device() if inspection.on_device(directory, number) else inspection).inspect(directory, number)
+        saved = inspection.inspect(directory, number)
         screen.print(_summary_of_save(saved))
         table = Table("field", "dtype", "shape", "bytes")
         for name, dtype, shape, nbytes in saved.fields:
@@ -134,7 +133,8 @@ def salvage(
     screen = console()
     kind = _kind(source)
     if kind == SAVES:
-        found = (_of_device() if inspection.on_device(source) else salvaging).salvage(source, target)
+        salvaged = _on_device if inspection.on_device(source) else salvaging.salvage
+        found = salvaged(source, target)
         for problem in found.problems:
             say(screen, problem)
         _say_salvaged(screen, found, "", target)
@@ -157,11 +157,11 @@ def salvage(
     return 0
 
 
-def _of_device() -> ModuleType:
-    """Import what reads saves of device buffers, which loads PyTorch."""
-    from relive.device import _inspecting
+def _on_device(source: Path, target: Path) -> salvaging.Salvage:
+    """Salvage saves of a device buffer, which loads PyTorch."""
+    from relive.device._salvaging import salvage
 
-    return _inspecting
+    return salvage(source, target)
 
 
 def _say_salvaged(screen: Console, found: salvaging.Salvage, of: str, target: Path) -> None:

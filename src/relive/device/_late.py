@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from .._disk.device_counts import BETA, DRAWS, MISPLACED, NOT_FINITE, SERVED, UNFIT, UNKNOWN, UNWRITTEN
 from ..errors import ArgumentError, NotEnoughData, PriorityError, StaleId, event
-from ._ring import BETA, DRAWS, MISPLACED, NOT_FINITE, SERVED, UNFIT, UNKNOWN, UNWRITTEN
 from ._seen import Seen
 
 _CALL = "found on the device by an earlier call"

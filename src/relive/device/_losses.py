@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 
+from .._disk.device_counts import SHUNNED
 from ..errors import ReliveWarning, event
-from ._ring import SHUNNED, LanesRing
+from ._ring import LanesRing
 
 
 class Losses:

@@ -29,16 +29,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .._disk.device_counts import ABSENT, COUNTS, DRAWN, DRAWS, MISPLACED, SERVED, SHUNNED, UNWRITTEN
+from .._disk.device_rows import CUT, FIRST, LOST, PAUSE, STEP, STOP, TERMINATED, TRUNCATED
 from .._ring.plans import Window
 from ._fields import Fields, TensorField, taken, widened
 from ._stacks import Stacks
-from ._step import CUT, FIRST, LOST, PAUSE, STEP, STOP, TERMINATED, TRUNCATED, LanesStep
-
-# Counts. SERVED are the draws that found items, APPLIED the updates of items that could be drawn; those from UNKNOWN on
-# are errors.
-DRAWS, DRAWN, SERVED, UPDATED, APPLIED, SHUNNED, ABSENT = range(7)
-UNKNOWN, NOT_FINITE, UNFIT, UNWRITTEN, MISPLACED, BETA = range(7, 13)
-COUNTS = 13
+from ._step import LanesStep
 
 
 class Written(NamedTuple):

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._disk.device_counts import APPLIED, BETA, DRAWS, NOT_FINITE, UNFIT, UNKNOWN, UPDATED
+from .._disk.device_rows import STEP
 from ..samplers import Anneal, Prioritized
 from ._fields import taken
-from ._ring import APPLIED, BETA, DRAWS, NOT_FINITE, UNFIT, UNKNOWN, UPDATED, LanesRing, Written
-from ._step import STEP
+from ._ring import LanesRing, Written
 from ._stretches import Stretches
 
 LARGEST = 2.0**18  # of masses

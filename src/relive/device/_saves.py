@@ -20,6 +20,7 @@ from .._buffer.choices import Choices
 from .._buffer.saved_as import described
 from .._buffer.schemas import fields_of
 from .._disk import tensors as disk
+from .._disk.device_counts import APPLIED, DRAWN, UPDATED
 from .._disk.tensor_writer import TensorWriter, portions_of
 from ..checkpoints import _manifest
 from ..checkpoints._save_task import Basis, SaveContents, SavePlace, SaveTask, planned
@@ -27,7 +28,7 @@ from ..checkpoints._saving import Saver
 from ..checkpoints._steps import RANGES, batches
 from ._blend import Draws
 from ._fields import TensorField
-from ._ring import APPLIED, DRAWN, UPDATED, LanesRing
+from ._ring import LanesRing
 
 if TYPE_CHECKING:
     from ..checkpoints._saved import Saved

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .._disk.device_rows import CUT, FIRST, LOST, OVER, STEP, STOP, TERMINATED, TRUNCATED
 from ..items import Sequences
 from ._fields import Fields, TensorField, taken, widened
 from ._ring import LanesRing
-from ._step import CUT, FIRST, LOST, OVER, STEP, STOP, TERMINATED, TRUNCATED
 
 
 class SequenceReader:

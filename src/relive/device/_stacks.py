@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from .._disk.device_rows import FIRST
 from ._fields import Fields, TensorField, taken, unlike, widened
-from ._step import FIRST, LanesStep
+from ._step import LanesStep
 
 
 class Stacks:

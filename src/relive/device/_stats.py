@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from .._buffer.stats import Stats, evenness
+from .._disk.device_counts import ABSENT, APPLIED, DRAWN, DRAWS, UPDATED
+from .._disk.device_rows import CUT, LOST, TERMINATED, TRUNCATED
 from ._blend import Draws
-from ._ring import ABSENT, APPLIED, DRAWN, DRAWS, UPDATED, LanesRing
-from ._step import CUT, LOST, TERMINATED, TRUNCATED
+from ._ring import LanesRing
 
 if TYPE_CHECKING:
     from .._buffer.stats import AutosaveStats

@@ -1,4 +1,4 @@
-"""One step of all lanes, and the flags of a row."""
+"""One step of all lanes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,6 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ._fields import Fields
-
-# A row without STEP is a hole: its lane took no part. PAUSE: a hole follows in mid-episode. FIRST: the first step of a
-# stream. LOST: the final was never known.
-STEP, TERMINATED, TRUNCATED, CUT, PAUSE, FIRST, LOST = (1 << bit for bit in range(7))
-OVER = TERMINATED | TRUNCATED | CUT  # the successor is a final
-STOP = OVER | PAUSE  # windows end here
 
 
 class LanesStep(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .._disk.device_rows import LOST, OVER, STOP, TERMINATED, TRUNCATED
 from ..items import Transitions
 from ._fields import Fields, taken, widened
 from ._ring import LanesRing
-from ._step import LOST, OVER, STOP, TERMINATED, TRUNCATED
 
 
 class TransitionReader:

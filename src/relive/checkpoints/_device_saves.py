@@ -1,56 +1,29 @@
-"""Saves of device buffers, as `relive inspect` shows them and `relive salvage` takes what is whole of them."""
+"""Saves of device buffers, as `inspection` shows them; they are read without PyTorch."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base.capabilities import completed
 from .._base.types import Array, Bytes, Float64, Int64
 from .._buffer.saved_as import built
 from .._buffer.schemas import schema_of
-from .._disk.files import Folder, empty_folder
+from .._disk.device_counts import ABSENT, DRAWN
+from .._disk.device_rows import CUT, FIRST, STEP, TERMINATED, TRUNCATED
+from .._disk.files import Folder
 from .._disk.json_files import damaged
 from .._disk.tensors import TensorReader
 from .._schema.fields import is_image
-from ..checkpoints import _manifest
-from ..checkpoints._names import name_of
-from ..checkpoints._steps import RANGES
-from ..checkpoints.inspection import Inspection, examples, looked
-from ..checkpoints.salvage import Salvage, none_used
-from ..errors import StorageError
+from ..samplers import Sampler
 from ..schema import Column
-from ._loading import loaded
-from ._ring import ABSENT, DRAWN
-from ._step import CUT, FIRST, STEP, TERMINATED, TRUNCATED
-
-
-def inspect(path: str | os.PathLike[str], number: int | None = None) -> Inspection:
-    """Inspect a save as `relive.checkpoints.inspection.inspect` does; the tensors of steps are not loaded."""
-    return looked(path, number, _contents)
-
-
-def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Salvage:
-    """Write the newest save that is whole to another directory, as an ordinary buffer's.
-
-    Raises:
-        StorageError: None is whole, or `target` is not empty or cannot be written.
-    """
-    with closing(Folder(source)) as folder, empty_folder(target):
-        skipped: list[str] = []
-        for number in _manifest.numbers(folder):
-            try:
-                host = loaded(folder, number, "cpu", 0, iter(())).host()
-            except StorageError as error:
-                skipped.append(f"save {number} cannot be used: {error}")
-                continue
-            host.save(target)
-            stored = (host.column("ids") >= 0).sum(1).tolist()
-            return Salvage(number, tuple(stored), (0,) * len(stored), tuple(skipped))
-        raise none_used(folder, skipped)
+from . import _manifest
+from ._examples import examples
+from ._names import name_of
+from ._steps import RANGES
 
 
 class _SavedCalls(NamedTuple):
@@ -87,7 +60,13 @@ class _SavedCalls(NamedTuple):
         return found
 
 
-def _contents(folder: Folder, manifest: _manifest.Manifest) -> dict[str, Any]:
+def contents(folder: Folder, manifest: _manifest.Manifest) -> dict[str, Any]:
+    """Return what an `Inspection` says of a save, but what follows from the manifest.
+
+    Raises:
+        StorageError: A file cannot be read.
+        CorruptionError: What is read is damaged.
+    """
     facts, at = manifest.choices, f"{folder.path}/{_manifest.manifest_name(manifest.number)}"
     with damaged(at), ExitStack() as stack:
         opened = [
@@ -103,11 +82,12 @@ def _contents(folder: Folder, manifest: _manifest.Manifest) -> dict[str, Any]:
         counts, owner = (state.rows(name).view(np.int64) for name in ("counts", "owner"))
         there = (flags & STEP) > 0
         items = there & ((calls < call + 1 - window["span"]) & (calls % window["starts"] == 0))[:, None]
-        mass = np.empty(0, np.float32)
+        mass: Float64 = np.empty(0)
         if "draws.leaves" in state.tensors:
             leaves = state.rows("draws.leaves").view(np.float32)[: rows * lanes].reshape(rows, lanes)[calls % rows]
             items &= leaves > 0
             mass = leaves.T[items.T].astype(float)
+        begin = np.broadcast_to(calls, items.T.shape)[items.T]
         rewards = kept.values(next(c for c in schema.columns if c.keys == ("reward",)), call - len(calls), call)
         lengths, returns = _episodes(flags, rewards)
         lane, place = np.nonzero(there.T)
@@ -116,7 +96,6 @@ def _contents(folder: Folder, manifest: _manifest.Manifest) -> dict[str, Any]:
         def value(column: Column, lane: int, call: int) -> Array:
             return np.asarray(kept.values(column, call, call + 1)[0, lane])
 
-        alpha = getattr(sampler, "alpha", 0.0)
         return {
             "schema": schema, "compressed": {}, "lanes": lanes, "rows": rows, "steps": facts["steps"],
             "fields": tuple(_field(c, opened) for c in schema.columns),
@@ -126,11 +105,26 @@ def _contents(folder: Folder, manifest: _manifest.Manifest) -> dict[str, Any]:
             "added": call * lanes - int(counts[ABSENT]), "drawn": int(counts[DRAWN]),
             "lengths": lengths, "returns": returns,
             "rewards": rewards.swapaxes(0, 1)[there.T].astype(float).reshape(-1),
-            "ages": call - 1 - np.broadcast_to(calls, items.T.shape)[items.T],
-            "priorities": mass ** (1 / alpha) if alpha else np.ones_like(mass),
-            "shares": mass / mass.mean() if len(mass) else mass,
+            "ages": call - 1 - begin,
+            "priorities": _raw(sampler, mass), "shares": _shares(sampler, mass, begin // window["starts"]),
             "images": tuple((name_of(c.keys), examples(c, lane, calls[place], value)) for c in images),
         }  # fmt: skip
+
+
+def _raw(sampler: Any, mass: Float64) -> Float64:
+    """Return the raw priorities of masses."""
+    alpha = next((each.alpha for each, _ in getattr(sampler, "members", [(sampler, 1)]) if each.prioritizes), 0.0)
+    return np.asarray(mass ** (1 / alpha) if alpha else np.ones_like(mass))
+
+
+def _shares(sampler: Any, mass: Float64, begin: Int64) -> Float64:
+    """Return the probabilities of items times their number, from their masses and the numbers of their calls."""
+    masses = None if sampler is None else completed(sampler, Sampler).masses
+    if masses is None or not len(begin):
+        return np.empty(0)
+    names = ["priorities", *(f"{k}.priorities" for k in range(len(getattr(sampler, "members", ()))))]
+    found = masses(len(begin), {"age": begin.max() - begin, **dict.fromkeys(names, mass)})
+    return found * (len(begin) / found.sum()) if found.any() else np.empty(0)
 
 
 def _episodes(flags: Bytes, rewards: Array) -> tuple[Int64, Float64]:
