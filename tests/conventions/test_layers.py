@@ -25,6 +25,7 @@ LAYERS = {
     "relive.items": 6,
     "relive.samplers": 6,
     "relive._buffer": 7,
+    "relive._device_samplers": 7,
     "relive.processes": 8,
     "relive.checkpoints": 9,
     "relive.buffer": 10,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -11,15 +10,13 @@ import torch
 from .._base import check
 from .._base.memory import available_bytes
 from .._buffer.choices import Choices
+from .._device_samplers import members_of
 from ..errors import ArgumentError, message
 from ..items import Item, Sequences, Transitions
-from ..samplers import Blend, Once, Prioritized, Recent, Sampler, Uniform
+from ..samplers import Once, Prioritized, Recent, Uniform
 from ..schema import Schema
-from ._blend import BlendDraws, Draws
 from ._fields import fields_of
-from ._recency import RecentDraws
 from ._ring import LanesRing, rows_for
-from ._samplers import EvenDraws, WeightedDraws
 from ._sequences import SequenceReader
 from ._transitions import TransitionReader
 
@@ -38,7 +35,7 @@ def refuse(choices: Choices) -> None:
         (choices.schema.discount is not None, "schema", "a schema without `discount`", without.format("discount")),
         (type(item) not in (Transitions, Sequences), "item", "an item that a device buffer has", kinds),
     ]
-    for sampler, _ in _members(choices.sampler):
+    for sampler, _ in members_of(choices.sampler):
         refused += [
             (type(sampler) is Once, "sampler", "draws that leave items there: a batch has one size, and only the device"
              " knows how many items are new", "use `Recent(...)`, which draws new ones more often"),
@@ -52,27 +49,6 @@ def refuse(choices: Choices) -> None:
         if wrong:
             got = f"`{getattr(choices, name)!r}`"
             raise ArgumentError(message(wanted, got, f"DeviceBuffer({name})", f"{remedy}, or use {_INSTEAD}"))
-
-
-def _members(sampler: Sampler) -> Sequence[tuple[Sampler, float]]:
-    return sampler.members if type(sampler) is Blend else [(sampler, 1.0)]
-
-
-def draws_of(ring: LanesRing, sampler: Sampler, generator: torch.Generator | None) -> Draws:
-    """Return the draws of a sampler."""
-    each = [
-        WeightedDraws(ring, member, generator)
-        if isinstance(member, Prioritized)
-        else RecentDraws(ring, member)
-        if isinstance(member, Recent)
-        else EvenDraws(ring, generator)
-        for member, _ in _members(sampler)
-    ]
-    made: Draws = each[0]
-    if isinstance(sampler, Blend | Recent):
-        made = BlendDraws(ring, sampler, each, [share for _, share in _members(sampler)], generator)
-    made.restored()
-    return made
 
 
 def reader_of(ring: LanesRing, item: Item, schema: Schema) -> SequenceReader | TransitionReader:

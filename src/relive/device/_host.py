@@ -13,12 +13,12 @@ from .._base.nests import mapped, nested, paths
 from .._base.types import Array, Bool, Int64
 from .._buffer.choices import Choices
 from .._buffer.stored import numbers
+from .._device_samplers import Draws
 from .._disk.device_rows import CUT, LOST, OVER, PAUSE, STEP, STOP, TERMINATED, TRUNCATED
 from ..buffer import ReplayBuffer
 from ..errors import ReliveWarning
 from ..items import Transitions
 from ..schema import Schema
-from ._blend import Draws
 from ._fields import Fields, taken
 from ._ring import LanesRing
 from ._step import LanesStep

@@ -24,32 +24,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .._device_samplers.rows import Written
 from .._disk.device_counts import ABSENT, COUNTS, DRAWN, DRAWS, MISPLACED, SERVED, SHUNNED, UNWRITTEN
 from .._disk.device_rows import CUT, FIRST, LOST, PAUSE, STEP, STOP, TERMINATED, TRUNCATED
 from .._ring.plans import Window
 from ._fields import Fields, TensorField, taken, widened
 from ._stacks import Stacks
 from ._step import LanesStep
-
-
-class Written(NamedTuple):
-    """The rows that a call wrote.
-
-    Attributes:
-        ids: int64 `[L]`.
-        active: The lanes that took part, bool `[L]`.
-        rows: The places of the row before, its own, the one after, and the row that can start items now, int64
-            `[4, L]`.
-    """
-
-    ids: Tensor
-    active: Tensor
-    rows: Tensor
 
 
 class LanesRing:

@@ -19,6 +19,7 @@ from .._base.types import Array, Int64
 from .._buffer.choices import Choices
 from .._buffer.saved_as import described
 from .._buffer.schemas import fields_of
+from .._device_samplers import Draws
 from .._disk import tensors as disk
 from .._disk.device_counts import APPLIED, DRAWN, UPDATED
 from .._disk.tensor_writer import TensorWriter, portions_of
@@ -26,7 +27,6 @@ from ..checkpoints import _manifest
 from ..checkpoints._save_task import Basis, SaveContents, SavePlace, SaveTask, planned
 from ..checkpoints._saving import Saver
 from ..checkpoints._steps import RANGES, batches
-from ._blend import Draws
 from ._fields import TensorField
 from ._ring import LanesRing
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from .._buffer.stats import Stats, evenness
+from .._device_samplers import Draws
 from .._disk.device_counts import ABSENT, APPLIED, DRAWN, DRAWS, UPDATED
 from .._disk.device_rows import CUT, LOST, TERMINATED, TRUNCATED
-from ._blend import Draws
 from ._ring import LanesRing
 
 if TYPE_CHECKING:

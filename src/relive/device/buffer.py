@@ -18,6 +18,9 @@ from .._base.nests import nested
 from .._base.types import Array
 from .._buffer.arguments import readable, too_many
 from .._buffer.choices import Choices
+from .._device_samplers import draws_of
+from .._device_samplers.draws import Found, WeightedDraws
+from .._device_samplers.rows import Written
 from .._flow.call_lock import CallLock
 from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
@@ -26,11 +29,9 @@ from ..checkpoints.autosave import Autosave, begun
 from ..errors import ArgumentError, NotEnoughData, ReliveError, message
 from . import _host
 from ._arguments import Arguments
-from ._built import available_on, device_of, draws_of, generator_on, reader_of, refuse, ring_of, unknown
+from ._built import available_on, device_of, generator_on, reader_of, refuse, ring_of, unknown
 from ._late import Late
 from ._losses import Losses
-from ._ring import Written
-from ._samplers import Found, WeightedDraws
 from ._stats import stats_of
 from ._step import LanesStep
 from ._transitions import TransitionReader

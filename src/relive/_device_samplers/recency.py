@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..samplers import Recent
-from ._ring import LanesRing
-from ._samplers import EvenDraws
+from .draws import EvenDraws
+from .rows import Rows
 
 
 class RecentDraws(EvenDraws):
@@ -23,7 +23,7 @@ class RecentDraws(EvenDraws):
         settings: The sampler.
     """
 
-    def __init__(self, ring: LanesRing, settings: Recent) -> None:
+    def __init__(self, ring: Rows, settings: Recent) -> None:
         super().__init__(ring, None)
         self._relative, device = settings.share is not None, ring.clock.device
         self._slope = torch.full((1,), -settings.rate * math.log(2), dtype=torch.float64, device=device)

@@ -12,9 +12,8 @@ from torch import Tensor
 from .._disk.device_counts import APPLIED, BETA, DRAWS, NOT_FINITE, UNFIT, UNKNOWN, UPDATED
 from .._disk.device_rows import STEP
 from ..samplers import Anneal, Prioritized
-from ._fields import taken
-from ._ring import LanesRing, Written
-from ._stretches import Stretches
+from .rows import Rows, Written
+from .stretches import Stretches
 
 LARGEST = 2.0**18  # of masses
 
@@ -50,7 +49,7 @@ class EvenDraws:
     weighted: WeightedDraws | None = None
     stratified = False
 
-    def __init__(self, ring: LanesRing, generator: torch.Generator | None) -> None:
+    def __init__(self, ring: Rows, generator: torch.Generator | None) -> None:
         self._ring, self.generator = ring, generator
         self._counted: Stretches | None = None
 
@@ -128,8 +127,8 @@ class EvenDraws:
         """Count the steps of all rows where lanes may be left out."""
         self._counted = None
         if self._ring.holes:
-            flags = self._ring.flags
-            made = Stretches(self._ring, lambda which: (taken(flags.view(-1, made.width), which) & STEP).long())
+            made = Stretches(self._ring, lambda which: (flags.index_select(0, which) & STEP).long())
+            flags = self._ring.flags.view(-1, made.width)
             made.rebuild()
             self._counted = made
 
@@ -158,7 +157,7 @@ class WeightedDraws:
         stratified: Whether each item comes from a stretch of its own of the total.
     """
 
-    def __init__(self, ring: LanesRing, settings: Prioritized, generator: torch.Generator | None) -> None:
+    def __init__(self, ring: Rows, settings: Prioritized, generator: torch.Generator | None) -> None:
         self._ring, self._own, self.generator, device = ring, settings, generator, ring.clock.device
         self.weighted, self.stratified = self, settings.stratified
         self._scale = 2.0 ** min(24, 62 - 18 - math.ceil(math.log2(ring.size)))
@@ -172,7 +171,7 @@ class WeightedDraws:
         return torch.where(raw > 0, mass, self._zero)
 
     def _units(self, stretch: Tensor) -> Tensor:
-        return (taken(self._leaves.view(-1, self._stretches.width), stretch) * self._scale).long()
+        return (self._leaves.view(-1, self._stretches.width).index_select(0, stretch) * self._scale).long()
 
     def added(self, written: Written, priority: Tensor | None) -> None:
         """Give the call's steps their priorities: those given, else the largest so far."""
@@ -289,7 +288,7 @@ class WeightedDraws:
         return self._leaves.nbytes + self._stretches.nbytes
 
 
-def exponent(ring: LanesRing, own: Any, beta: float | Tensor | None) -> float | Tensor:
+def exponent(ring: Rows, own: Any, beta: float | Tensor | None) -> float | Tensor:
     """Return the exponent of the weights, the sampler's unless one is given; 0 for a tensor that is none."""
     if isinstance(beta, Tensor):
         fine = (beta >= 0) & (beta < math.inf)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ._ring import LanesRing
+from .rows import Rows
 
 MOST = torch.iinfo(torch.int64).max
 WIDTH = 32  # lanes of a stretch, at most
@@ -24,7 +24,7 @@ class Stretches:
         smallest: True if the smallest positive number of each stretch is kept, too.
     """
 
-    def __init__(self, ring: LanesRing, units: Callable[[Tensor], Tensor], smallest: bool = False) -> None:
+    def __init__(self, ring: Rows, units: Callable[[Tensor], Tensor], smallest: bool = False) -> None:
         self._ring, self._units = ring, units
         self.width = max(width for width in range(1, WIDTH + 1) if ring.lanes % width == 0)
         self._count, self._begins = ring.size // self.width, ring.numbers(ring.rows) * ring.lanes

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from ._recency import RecentDraws
-from ._ring import LanesRing, Written
-from ._samplers import EvenDraws, Found, WeightedDraws, exponent
+from .draws import EvenDraws, Found, WeightedDraws, exponent
+from .recency import RecentDraws
+from .rows import Rows, Written
 
 
 class BlendDraws:
@@ -29,7 +29,7 @@ class BlendDraws:
 
     def __init__(
         self,
-        ring: LanesRing,
+        ring: Rows,
         settings: Any,
         members: Sequence[EvenDraws | WeightedDraws],
         shares: Sequence[float],
