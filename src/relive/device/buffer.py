@@ -83,6 +83,12 @@ class DeviceBuffer:
     made. All tensors stay where they are, so calls can be captured in a CUDA graph and replayed. The same seed gives
     the same draws on the same kind of device.
 
+    Priorities are float32; `priority**alpha` counts in whole units of 2^-24 at least, 4e-6 with 42 million items, and
+    above 2^18 all are equal. Sums of rewards are float32. `starts=k` and `every=k` count calls. A sequence across
+    episodes has `mask` False where its environment was left out; after an episode that ends with its last step
+    `all_obs` has the final observation. Of what no device buffer has (`Once`, `Hindsight`, limiters) a `ReplayBuffer`
+    brings batches to the device by `prefetch`.
+
     An item can be drawn as soon as its `n_step` calls (of sequences `length + n_step - 1`, across episodes `burn_in`
     more) are over, whether its episode has ended or not.
 
