@@ -29,7 +29,8 @@ def filled(value: float, *, device: bool, sampler: relive.samplers.Sampler) -> A
 
 @pytest.mark.parametrize(("first", "second"), [(True, False), (False, True), (True, True)])
 def test_a_batch_and_its_priorities(first: bool, second: bool) -> None:
-    made = [filled(0.0, device=first, sampler=relive.Prioritized()),
+    blend = relive.Blend((relive.Recent(share=0.2), 0.5), (relive.Prioritized(), 0.5))
+    made = [filled(0.0, device=first, sampler=blend),
             filled(1.0, device=second, sampler=relive.Prioritized())]  # fmt: skip
     mixture = relive.Mixture(*made)
     batch = mixture.sample(6)

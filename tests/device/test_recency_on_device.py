@@ -9,6 +9,7 @@ import pytest
 import torch
 from depth import LONG, some
 from laws import law, normalised
+from lockstep_programs import Program
 from statistics_of_draws import P_MIN, chi_square_p
 from test_lockstep_laws import LANES, fill, items_of, small
 
@@ -110,6 +111,49 @@ def test_the_test_of_draws_can_fail() -> None:
     assert len(items) == 11 * LANES
     with pytest.raises(AssertionError):
         assert chi_square_p(counts, np.tile(np.array(other) / LANES, (LANES, 1)).T.ravel()) > P_MIN
+
+
+ANY = relive.Blend(
+    (relive.Uniform(), 0.3), (relive.Prioritized(stratified=False), 0.3), (relive.Recent(share=0.3), 0.4)
+)
+
+
+@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+@pytest.mark.parametrize("sampler", [relive.Recent(share=0.2), relive.Recent(mean_age=4.0, beta=0.5), ANY], ids=repr)
+@pytest.mark.parametrize("seed", range(200) if LONG else range(40, 48))
+def test_random_programs(seed: int, sampler: Any) -> None:
+    """Masks, cuts, ends, finals that are overwritten, starts and `clear`: probabilities are those of the oracle."""
+    program = Program(seed, sampler)
+    looks = 0
+    for t in range(120):
+        program.step()
+        program.disturb()
+        if t % 5 == 0 or t > 115:
+            looks += check_program(program)
+    assert looks > 5
+
+
+def check_program(program: Program) -> int:
+    program.look()
+    buffer, oracle, items = program.buffer, program.oracle, program.oracle.items()
+    if not items:
+        return 0
+    calls = [c for c in range(oracle.first(), oracle.head - oracle.span + 1) if c % oracle.starts == 0]
+    every = [[c * oracle.lanes + lane for c in calls] for lane in range(oracle.lanes)]
+    expected = np.zeros(len(items))
+    ids = torch.tensor(items)
+    for member, share in getattr(buffer.sampler, "members", [(buffer.sampler, 1.0)]):
+        raw = buffer.priorities(ids).tolist() if member.prioritizes else [1.0] * len(items)
+        chances = law(member, every, dict(zip(items, raw, strict=True)))
+        part = np.array([chances[key] for key in items])
+        expected += share * part / part.sum()
+    found = buffer.probability(ids)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
+    others = buffer.probability(torch.arange(-2, oracle.head * oracle.lanes + 3)).isfinite()
+    assert int(others.sum()) == len(items)
+    weights = buffer.sample(16).weights
+    assert ((weights > 0) & (weights <= 1 + 1e-6)).all()
+    return 1
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

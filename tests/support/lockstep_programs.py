@@ -18,9 +18,10 @@ class Program:
 
     Args:
         seed: Of all choices.
+        sampler: In place of the one that is chosen.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, sampler: Any = None) -> None:
         self.rng = rng = np.random.default_rng(seed)
         self.lanes = int(rng.choice([1, 2, 3, 5, 8, 12]))
         self.stack = int(rng.choice([1, 1, 2, 4]))
@@ -30,14 +31,14 @@ class Program:
         window = self.item.window(fields)
         steps = window.span + window.lookback + int(rng.integers(0, 25))
         weights = str(rng.choice(["batch", "buffer", "none"]))
-        sampler = [relive.Uniform(), relive.Prioritized(weights=weights, stratified=bool(rng.integers(2)))]
+        samplers = [relive.Uniform(), relive.Prioritized(weights=weights, stratified=bool(rng.integers(2)))]
         share = float(rng.choice([1 / 16, 0.2, 0.4, 1.0]))
         self.buffer = relive.DeviceBuffer(
             fields,
             steps * self.lanes,
             num_envs=self.lanes,
             item=self.item,
-            sampler=sampler[int(rng.integers(2))],
+            sampler=[samplers[int(rng.integers(2))], sampler][sampler is not None],
             device="cpu",
             seed=seed,
             boundaries=share,
