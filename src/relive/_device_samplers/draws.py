@@ -39,6 +39,7 @@ class EvenDraws:
 
     Args:
         ring: The rows.
+        settings: The sampler.
         generator: Of the draws; None: PyTorch's default one.
 
     Attributes:
@@ -49,7 +50,7 @@ class EvenDraws:
     weighted: WeightedDraws | None = None
     stratified = False
 
-    def __init__(self, ring: Rows, generator: torch.Generator | None) -> None:
+    def __init__(self, ring: Rows, settings: object, generator: torch.Generator | None) -> None:
         self._ring, self.generator = ring, generator
         self._counted: Stretches | None = None
 

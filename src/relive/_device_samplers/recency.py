@@ -21,10 +21,11 @@ class RecentDraws(EvenDraws):
     Args:
         ring: The rows.
         settings: The sampler.
+        generator: As of the others; a blend has its own.
     """
 
-    def __init__(self, ring: Rows, settings: Recent) -> None:
-        super().__init__(ring, None)
+    def __init__(self, ring: Rows, settings: Recent, generator: torch.Generator | None) -> None:
+        super().__init__(ring, settings, generator)
         self._relative, device = settings.share is not None, ring.clock.device
         self._slope = torch.full((1,), -settings.rate * math.log(2), dtype=torch.float64, device=device)
         self._scale = 2.0 ** (62 - math.ceil(math.log2(ring.size)))

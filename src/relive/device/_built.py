@@ -10,10 +10,10 @@ import torch
 from .._base import check
 from .._base.memory import available_bytes
 from .._buffer.choices import Choices
-from .._device_samplers import members_of
+from .._device_samplers import KINDS, members_of
 from ..errors import ArgumentError, message
 from ..items import Item, Sequences, Transitions
-from ..samplers import Once, Prioritized, Recent, Uniform
+from ..samplers import Once
 from ..schema import Schema
 from ._fields import fields_of
 from ._ring import LanesRing, rows_for
@@ -39,7 +39,7 @@ def refuse(choices: Choices) -> None:
         refused += [
             (type(sampler) is Once, "sampler", "draws that leave items there: a batch has one size, and only the device"
              " knows how many items are new", "use `Recent(...)`, which draws new ones more often"),
-            (type(sampler) not in (Uniform, Prioritized, Recent), "sampler", "a sampler that a device buffer has",
+            (type(sampler) not in KINDS, "sampler", "a sampler that a device buffer has",
              "use `Uniform()`, `Prioritized(...)`, `Recent(...)` or a `Blend` of these"),
             (not sampler.replacement, "sampler", "draws with replacement", without.format("replacement")),
             (getattr(sampler, "newest", "") == "stored", "sampler", "`newest='largest'`", without.format("newest")),
