@@ -21,6 +21,7 @@ KEYWORDS = {
     "docs/choices": ["hindsight", "NaN", "PER", "priority", "seed"],
     "docs/boundaries": ["autoreset", "n-step", "truncated"],
     "docs/cluster": ["Ray"],
+    "docs/dreamer": ["DreamerV3"],
     "docs/gpu": ["GPU", "Isaac Lab"],
     "docs/lerobot": ["LeRobot"],
     "docs/processes": ["shared memory"],

@@ -28,6 +28,7 @@ EXAMPLES: dict[str, list[str] | None] = {
     "cleanrl_dqn.py": ["--steps", "1100"],
     "cleanrl_sac.py": ["--steps", "520"],
     "clone_from_trajectories.py": ["--updates", "50", "--rollouts", "2"],
+    "dreamer_replay.py": [],
     "ray_dqn.py": None,
     "ray_sizes.py": [],
     "ray_trajectories.py": None,
@@ -89,6 +90,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
     if page.name in NEEDED:
         needs(NEEDED[page.name])
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "examples")
     monkeypatch.setenv("MPLBACKEND", "Agg")
     found = blocks(read(page))
     faults = run_blocks(str(page), found)

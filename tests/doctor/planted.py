@@ -39,6 +39,8 @@ FAULTS = {
     "changes the others before it refuses": ("C", "NaN"),
     "marks what it draws": ("D", "changes"),
     "marks what it draws, and takes the marks back": ("D", "changes"),
+    "states even probabilities": ("D", "stated"),
+    "states masses": ("D", "stated"),
     "sums in float32": ("D", "mass"),
     "sums in float32, one by one": ("D", "mass"),
     "draws float32 numbers": ("D", "mass"),
@@ -166,6 +168,11 @@ class Planted:
         for item, weight in zip(items, weights, strict=True):
             item.weight = weight
         return items
+
+    def probability(self) -> np.ndarray:
+        masses = np.array([self._priority[lane, slot] for lane, steps in enumerate(self._steps) for slot in steps])
+        masses = np.ones_like(masses) if self.fault == "states even probabilities" else masses
+        return masses / (1.0 if self.fault == "states masses" else masses.sum())
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {"marks": self._marks}

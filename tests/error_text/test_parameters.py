@@ -90,6 +90,7 @@ TABLE: dict[str, Kind | list[Kind]] = {
         at="$.td_error",
     ),
     "Once(uses)": COUNT.but(kinds.HUGE),
+    "Once(every)": COUNT,
     "Once(order)": kinds.one_of("oldest", "newest"),
     "Prioritized(alpha)": AT_LEAST_0,
     "Prioritized(beta)": AT_LEAST_0._replace(bad=(*AT_LEAST_0.bad, (0.4, 1.0), relive.Anneal)),

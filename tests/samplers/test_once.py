@@ -32,17 +32,17 @@ def extend(buffer: relive.ReplayBuffer, n: int, lane: int = 0, ends: np.ndarray 
 
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
-@pytest.mark.parametrize(("uses", "lanes"), [(1, 1), (2, 1), (1, 3), (3, 4)])
-def test_every_item_in_order(uses: int, lanes: int, order: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("uses", "lanes", "every"), [(1, 1, 1), (2, 1, 1), (1, 3, 1), (3, 4, 1), (3, 2, 3)])
+def test_every_item_in_order(uses: int, lanes: int, every: int, order: str, tmp_path: Path) -> None:
     """Compare with a list: lanes at different speeds, ends and cuts, overwriting, saves, copies and loads between."""
     rng = np.random.default_rng(5)
-    buffer, queue = make(relive.Once(uses=uses, order=order), lanes), Queue(uses, order)
+    buffer, queue = make(relive.Once(uses=uses, order=order, every=every), lanes), Queue(uses, order)
     for number in range(150):
         lane, n = int(rng.integers(lanes)), int(rng.integers(1, 12))
         extend(buffer, n * (lane + 1), lane, rng.random(n * (lane + 1)) < 0.1)
         if number % 7 == 3:
             buffer.cut([lane])
-        queue.take_in([*chain(*lanes_of(buffer))])
+        queue.take_in([key for key in chain(*lanes_of(buffer)) if key // lanes % every == 0])
         if number % 40 == 20:
             buffer.save(tmp_path)
             buffer = relive.load(tmp_path)
@@ -122,6 +122,7 @@ def test_in_a_blend() -> None:
         ({"uses": 0}, "Once\\(uses\\)"),
         ({"uses": 256}, "at most 255"),
         ({"order": "random"}, "Once\\(order\\)"),
+        ({"every": 0}, "Once\\(every\\)"),
     ],
 )
 def test_refusals(arguments: dict[str, object], words: str) -> None:

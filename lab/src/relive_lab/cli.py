@@ -29,6 +29,7 @@ COMMANDS = {
         "cliffwalk": "relive_lab.studies.cliffwalk",
         "tmaze": "relive_lab.studies.tmaze",
         "final-observations": "relive_lab.studies.final_observations",
+        "recency": "relive_lab.studies.recency",
     },
 }
 

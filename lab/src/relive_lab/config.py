@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 import relive
+from relive.samplers import Sampler
 from relive_lab.checks import Fields
 
 MakeEnv = Callable[[], Any]
@@ -58,6 +59,9 @@ class TrainerConfig:
     """Importance-sampling exponent from update `per_beta_anneal_steps` on."""
     per_beta_anneal_steps: int = 200_000
     """Updates over which beta moves linearly from start to end."""
+    recent_share: float | None = None
+    """Draw newer items more often: the mean age of what is drawn, as a share of what is stored, below 0.5. With
+    `use_per`, half of each batch is uniform, a quarter by priorities, and a quarter recent; None: ages do not count."""
     n_step: int = 1
     """Rewards summed before the target bootstraps."""
     gamma: float = 0.99
@@ -109,6 +113,8 @@ class TrainerConfig:
         fields.numbers("learning_rate", "huber_threshold", above=0.0)
         fields.choice("critic_loss", "mse", "huber")
         fields.flags("use_per")
+        if self.recent_share is not None:
+            fields.numbers("recent_share", above=0.0, below=0.5)
         if self.samples_per_insert is not None:
             fields.numbers("samples_per_insert", above=0.0)
         if self.torch_threads is not None:
@@ -141,12 +147,12 @@ class TrainerConfig:
         """Environments of the whole run, over all actors."""
         return self.num_envs * max(1, self.actors)
 
-    def sampler(self) -> relive.Uniform | relive.Prioritized:
+    def sampler(self) -> Sampler:
         """Return how items are drawn."""
-        if not self.use_per:
-            return relive.Uniform()
         beta = relive.Anneal(self.per_beta_start, self.per_beta_end, over=self.per_beta_anneal_steps)
-        return relive.Prioritized(alpha=self.per_alpha, beta=beta)
+        return sampler_of(
+            relive.Prioritized(alpha=self.per_alpha, beta=beta) if self.use_per else None, self.recent_share
+        )
 
     def wrapped(self, make: MakeEnv) -> MakeEnv:
         """Return a function that builds the same environment in the wrappers that the settings ask for."""
@@ -159,6 +165,14 @@ class TrainerConfig:
         """
         state = np.random.SeedSequence((self.seed, step)).generate_state(3 + self.num_envs)
         return [int(seed) for seed in state]
+
+
+def sampler_of(prioritized: relive.Prioritized | None, recent_share: float | None) -> Sampler:
+    """Return the sampler of these parts; without any it is uniform."""
+    if recent_share is None:
+        return prioritized or relive.Uniform()
+    recent = relive.Recent(share=recent_share)
+    return relive.Blend((relive.Uniform(), 0.5), (prioritized, 0.25), (recent, 0.25)) if prioritized else recent
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -29,9 +29,10 @@ from torch.nn import functional
 
 import relive
 from relive.reward_noise import RewardNoise
+from relive.samplers import Sampler
 from relive_lab.agent import Act, Array, Choice, Part, Random
 from relive_lab.checks import Fields
-from relive_lab.config import MakeEnv, TrainerConfig
+from relive_lab.config import MakeEnv, TrainerConfig, sampler_of
 from relive_lab.environments import Continuous, flat
 from relive_lab.nets import Floats, Perceptron, loss_of, move_towards, step_apart
 from relive_lab.results import Progress, TrainResult
@@ -91,9 +92,11 @@ class SACConfig(TrainerConfig):
         fields.widths("hidden_sizes")
         fields.flags("autotune")
 
-    def sampler(self) -> relive.Uniform | relive.Prioritized:
+    def sampler(self) -> Sampler:
         """Return how items are drawn."""
-        return relive.Prioritized(alpha=1.0, beta=0.0) if self.priority == "precision" else super().sampler()
+        if self.priority != "precision":
+            return super().sampler()
+        return sampler_of(relive.Prioritized(alpha=1.0, beta=0.0), self.recent_share)
 
     def _fits_precision(self, fields: Fields) -> None:
         if not self.use_per:

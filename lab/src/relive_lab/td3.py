@@ -26,6 +26,7 @@ from torch import Tensor
 
 import relive
 from relive_lab import checks
+from relive_lab.config import sampler_of
 from relive_lab.envs.tensors import Pendulum, Reach, TensorEnvs
 from relive_lab.nets import Perceptron, move_towards, step_apart
 from relive_lab.results import Progress, TrainResult
@@ -63,6 +64,8 @@ class TD3Config:
     """Rewards summed before the target bootstraps."""
     use_per: bool = False
     """Draw by TD error instead of uniformly."""
+    recent_share: float | None = None
+    """Draw newer items more often, as in `SACConfig`."""
     gamma: float = 0.99
     """Discount per step."""
 
@@ -195,7 +198,7 @@ class Training:
             config.buffer_capacity,
             num_envs=config.num_envs,
             item=relive.Transitions(n_step=config.n_step, gamma=config.gamma),
-            sampler=relive.Prioritized() if config.use_per else relive.Uniform(),
+            sampler=sampler_of(relive.Prioritized() if config.use_per else None, config.recent_share),
             device=config.device,
             seed=config.seed,
         )

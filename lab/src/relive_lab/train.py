@@ -145,6 +145,8 @@ def _folder(name: str, config: TrainerConfig) -> Path:
 
 
 def _replay(config: TrainerConfig) -> str:
+    if config.recent_share is not None:
+        return "blend" if config.use_per else "recent"
     if not config.use_per:
         return "uniform"
     return "precision" if getattr(config, "priority", "") == "precision" else "prioritized"

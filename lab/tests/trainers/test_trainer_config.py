@@ -29,6 +29,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("per_beta_start", float("nan"), "Expected a finite number >= 0 and <= 1, got `nan`"),
     ("per_beta_end", 1.5, "Expected a finite number >= 0 and <= 1, got `1.5`"),
     ("per_beta_anneal_steps", 0, "Expected an integer >= 1, got `0`"),
+    ("recent_share", 0.5, "Expected a finite number > 0 and < 0.5, got `0.5`"),
     ("n_step", 0, "Expected an integer >= 1, got `0`"),
     ("gamma", 1.01, "Expected a finite number >= 0 and <= 1, got `1.01`"),
     ("tau", 0.0, "Expected a finite number > 0 and <= 1, got `0.0`"),

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from relive.errors import ArgumentError, message
 
+from ._chances import stated_law
 from ._draws import table_d
 from ._items import PROBES, REMEDIES, judge
 from ._pipeline import Patient, Pipeline, mode_of
@@ -37,7 +38,8 @@ def examine(
     * **A, items**: after 120 calls in two lanes, is each stored item the right n-step target for its observation?
     * **B, streams**: the same where the ring has wrapped, and where environments were reset in mid-episode.
     * **C, priorities**: late TD errors, NaN, infinite, negative and zero ones, and slots that were never filled.
-    * **D, draws**: does a draw leave the stored arrays alone, and are its sums fit for 42 million rows?
+    * **D, draws**: does a draw leave the stored arrays alone, are its sums fit for 42 million rows, and does it follow
+      the probabilities that the buffer states?
     * **E, threads**: are items whole that one thread draws while another one adds?
 
     Args:
@@ -71,6 +73,7 @@ def examine(
         for table in (table_b, table_c, table_d, table_e):
             found, left_out = table(patient, best, steps, checks)
             checks, skipped = checks + found, skipped + left_out
+        checks += stated_law(patient, best)
     return Report(patient.name, tuple(checks), tuple(skipped))
 
 

@@ -61,7 +61,8 @@ class Pipeline(Protocol):
 
     Two more are for table D: `arrays()` returns the arrays or tensors in which the buffer keeps its steps, by name, and
     `choose(masses, n)` draws `n` positions in `masses`, a float64 array `[N]`, with the buffer's own sums and random
-    numbers, each in proportion to its mass.
+    numbers, each in proportion to its mass. `probability()` returns the probability of each of `items()`, in their
+    order, in a draw of one; with `sample(n)`.
 
     With an attribute `threads = True`, of a buffer to which one thread adds while another one draws, `sample` is called
     from another thread while `run` adds, and `run` goes on in another thread while `sample` draws: table E.

@@ -12,7 +12,6 @@ from .._base.arrays import ArraySpec, Memory
 from .._base.frozen import Frozen
 from .._base.journal import Journal
 from .._base.types import Bool, Int64
-from .._ring.plans import Changes
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ._protocol import Draw, Index, Report, Sampler
@@ -27,6 +26,8 @@ class Once(Frozen, Sampler, kw_only=True):
     Args:
         uses: Draws of an item, from 1 to 255. They come in different batches.
         order: `"oldest"` or `"newest"` first. Of several lanes, the items of the same row come by lane.
+        every: Only the items that start at a row whose number in its lane is a multiple of this, >= 1: of sequences
+            `length`, so that each step comes once.
 
     Raises:
         ArgumentError: An argument outside these limits.
@@ -50,6 +51,7 @@ class Once(Frozen, Sampler, kw_only=True):
 
     uses: int = 1
     order: str = "oldest"
+    every: int = 1
 
     def __post_init__(self) -> None:
         uses = check.integer(self.uses, "Once(uses)", minimum=1)
@@ -57,6 +59,7 @@ class Once(Frozen, Sampler, kw_only=True):
             raise ArgumentError(message("at most 255 uses, which a byte counts", f"`{uses}`", "Once(uses)"))
         object.__setattr__(self, "uses", uses)
         check.one_of(self.order, ("oldest", "newest"), "Once(order)")
+        object.__setattr__(self, "every", check.integer(self.every, "Once(every)", minimum=1))
 
     @property
     def replacement(self) -> bool:
@@ -107,7 +110,8 @@ class _Once:
     """The draws that each item has left, at its slot, and the order of those that have some."""
 
     def __init__(self, settings: Once, ring: Ring, memory: Memory) -> None:
-        self._ring, self._uses, self._sign = ring, settings.uses, 1 if settings.order == "oldest" else -1
+        self._ring, self._uses, self._every = ring, settings.uses, settings.every
+        self._sign = 1 if settings.order == "oldest" else -1
         self._left, self._unused, self._seen = map(memory.host, ("once.left", "once.unused", "once.seen"))
         self._waiting = _Waiting()
 
@@ -116,28 +120,28 @@ class _Once:
         ring, waiting = self._ring, self._waiting
         changes = ring.changes(self._seen)
         if waiting.seen is None or not np.array_equal(waiting.seen, changes.seen):
-            lost = int(np.count_nonzero(self._left[changes.removed]))
+            added, lost = changes.added, int(np.count_nonzero(self._left[changes.removed]))
+            if self._every > 1:
+                added = added[ring.ids(added) // ring.lanes % self._every == 0]
             with Journal() as journal:
                 journal.put(self._left, changes.removed, 0)
-                journal.put(self._left, changes.added, self._uses)
+                journal.put(self._left, added, self._uses)
                 journal.put(self._unused, 0, self._unused[0] + lost)
                 journal.put(self._seen, slice(None), changes.seen)
-                journal.set(self, "_waiting", self._after(changes, lost))
+                journal.set(self, "_waiting", self._after(changes.seen, added, lost))
         return self._waiting.items
 
-    def _after(self, changes: Changes, lost: int) -> _Waiting:
-        """Return the items that wait after changes that took `lost` of them."""
+    def _after(self, seen: Int64, added: Int64, lost: int) -> _Waiting:
+        """Return the items that wait after changes that brought some and took `lost` of them."""
         _, main, late, count = self._waiting
         if self._waiting.seen is None:
             main, late, added = _NONE, _NONE, np.flatnonzero(self._left)
             count, lost = 0, 0
-        else:
-            added = changes.added
         late = np.sort(np.concatenate((late, self._sign * self._ring.ids(added))), kind="stable")
         if len(late) > max(_LATE, len(main) // 8):
             main = np.sort(np.concatenate((main, late)), kind="stable")
             main, late = main[self._there(main)], _NONE
-        return _Waiting(changes.seen, main, late, count + len(added) - lost)
+        return _Waiting(seen, main, late, count + len(added) - lost)
 
     def _there(self, keys: Int64) -> Bool:
         """Return which keys are of items that can be drawn."""

@@ -17,12 +17,13 @@ from ._loops import Run, Runner, calls_of
 
 
 class Recorded(Runner):
-    """A prioritized `relive.ReplayBuffer` behind `relive.gymnasium.Recorder`."""
+    """A `relive.ReplayBuffer` behind `relive.gymnasium.Recorder`; a subclass may have another `sampler`."""
 
     threads = True
+    sampler: relive.samplers.Sampler = relive.Prioritized(alpha=1.0)
 
     def _made(self, run: Run) -> relive.ReplayBuffer:
-        return relive.ReplayBuffer(**choices_of(run))
+        return relive.ReplayBuffer(**{**choices_of(run), "sampler": self.sampler})
 
     def _fill(self, run: Run) -> None:
         from relive.gymnasium import Recorder
@@ -32,15 +33,11 @@ class Recorded(Runner):
 
     def items(self) -> Item:
         """Return every item that can be drawn."""
-        ids = self._buffer.column("ids")
-        drawable = []
-        for number in ids[ids >= 0].tolist():
-            try:
-                self._buffer.read([number])
-            except relive.StaleId:  # its window is not complete yet
-                continue
-            drawable.append(number)
-        return columns(self._buffer.read(np.array(drawable, np.int64)))
+        return columns(self._buffer.read(self._buffer.ids()))
+
+    def probability(self) -> Any:
+        """Return the probability of each item."""
+        return self._buffer.probability(self._buffer.ids())
 
     def sample(self, n: int) -> Item:
         """Draw items; a handle is an id."""
