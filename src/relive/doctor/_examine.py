@@ -1,4 +1,4 @@
-"""The examination: tables A to E."""
+"""The examination: tables A to F."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from gymnasium.vector import AutoresetMode
 
 from relive.errors import ArgumentError, message
 
+from ._catalogue import not_made
+from ._consumption import table_f
 from ._draws import table_d
-from ._items import PROBES, REMEDIES, judge
+from ._items import DISCOUNT, IGNORED, PROBES, REMEDIES, REWARD, judge
 from ._pipeline import Patient, Pipeline, mode_of
 from ._priorities import table_c
 from ._report import Finding, Report
@@ -23,6 +25,7 @@ from ._streams import table_b
 from ._threads import table_e
 
 CALLS = 120
+_LONGER = "sum n steps; of a buffer that has one-step targets only, examine these alone: `--n-step 1`"
 
 
 def examine(
@@ -39,9 +42,10 @@ def examine(
     * **C, priorities**: late TD errors, NaN, infinite, negative and zero ones, and slots that were never filled.
     * **D, draws**: does a draw leave the stored arrays alone, and are its sums fit for 42 million rows?
     * **E, threads**: are items whole that one thread draws while another one adds?
+    * **F, consumption**: is each stored item drawn, and nothing else; what becomes of values that are written back?
 
     Args:
-        pipeline: What to examine, or a function without arguments that makes it; each probe of tables C to E then gets
+        pipeline: What to examine, or a function without arguments that makes it; each probe of tables C to F then gets
             a new one, so that what one NaN has spoilt does not hide what comes after.
         n_steps: Steps of the targets, one or several.
         modes: Gymnasium's autoreset modes or their names, one or several; None: all that the pipeline knows.
@@ -68,10 +72,14 @@ def examine(
         checks = [check for mode in known for n in steps for check in _table_a(patient, mode, n)]
         # Where the loop is right, or has the fewest faults, and each call is a step: what follows is about the buffer.
         best = min(known, key=lambda mode: (_faults_in(mode, checks), mode is AutoresetMode.NEXT_STEP))
-        for table in (table_b, table_c, table_d, table_e):
-            found, left_out = table(patient, best, steps, checks)
-            checks, skipped = checks + found, skipped + left_out
-    return Report(patient.name, tuple(checks), tuple(skipped))
+        ignored = {check.n_step for check in checks if check.probe == IGNORED and check.wrong}
+        steps = [n for n in steps if n not in ignored] or steps
+        for table in (table_b, table_c, table_d, table_e, table_f):
+            checks += table(patient, best, steps, checks)
+    made = {check.probe for check in checks}
+    wants = [wants for probe, wants in not_made(made, patient.prioritizes) if probe != IGNORED]
+    left = [each for each in dict.fromkeys(wants) if patient.threaded or "threads" not in each]
+    return Report(patient.name, tuple(checks), (*skipped, *left))
 
 
 def admit(
@@ -101,8 +109,14 @@ def _table_a(patient: Patient, mode: AutoresetMode, n_step: int) -> Iterator[Fin
     patient.renew()
     patient.run(CALLS, n_step, mode)
     items = patient.items()
-    faults = judge(items, patient.world, n_step)
-    of = max(len(items), 1)
+    faults, of, longer = judge(items, patient.world, n_step), max(len(items), 1), list[str]()
+    if n_step > 1:
+        single = judge(items, patient.world, 1)
+        kinds, alone = ({fault.probe for fault in found} & {REWARD, DISCOUNT} for found in (faults, single))
+        if kinds and not alone:  # these are one-step targets
+            longer, faults = [fault.text for fault in faults if fault.probe == REWARD], single
+        shown = longer[0] if longer else ""
+        yield Finding.of_probe(IGNORED, "A", mode, n_step, len(longer), of, shown, _LONGER)
     for probe in PROBES:
         texts = [fault.text for fault in faults if fault.probe == probe]
         yield Finding.of_probe(probe, "A", mode, n_step, len(texts), of, texts[0] if texts else "", REMEDIES[probe])
