@@ -262,9 +262,7 @@ def test_modes_and_n_are_words() -> None:
     assert report.bugs[0].example.startswith("obs 0, env 0, episode 0 (is truncated after 5 steps), step 0: bootstrap")
 
 
-def test_the_template_is_a_pipeline_without_a_bug(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_the_template_is_a_pipeline_without_a_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert main(["doctor", "--template"]) == 0
     (tmp_path / "my_doctor.py").write_text(capsys.readouterr().out)
     monkeypatch.chdir(tmp_path)

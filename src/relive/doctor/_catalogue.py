@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import NamedTuple
 
 from ._consumption import KEPT, LANDS, LATE, NEVER, OTHER, RESUMED, SAVED
@@ -41,10 +41,9 @@ CATALOGUE = {
 }
 
 
-def not_made(made: Collection[str], prioritizes: bool) -> Iterator[tuple[str, str]]:
-    """Yield each check that was not made, and what it needs."""
-    for probe, check in CATALOGUE.items():
-        if probe not in made:
-            lasts = check.table in "CF" and prioritizes and check.wants == _PRIORITIES
-            again = f"give a function that makes the pipeline to check {probe}, too: what came before lasts in this one"
-            yield probe, again if lasts else check.wants
+def wants(probe: str, made: Collection[str]) -> str:
+    """Say what a check that was not made needs, beside those that were."""
+    wanted = CATALOGUE[probe].wants
+    if any(CATALOGUE[other].wants == wanted for other in made):
+        return f"give a function that makes the pipeline to check {probe}, too, or mend what was found"
+    return wanted

@@ -14,10 +14,10 @@ from gymnasium.vector import AutoresetMode
 
 from relive.errors import ArgumentError, message
 
-from ._catalogue import not_made
+from ._catalogue import CATALOGUE, wants
 from ._consumption import table_f
 from ._draws import table_d
-from ._items import DISCOUNT, IGNORED, PROBES, REMEDIES, REWARD, judge
+from ._items import DISCOUNT, IGNORED, MISSING, NO_STEP, PHANTOM, PROBES, REMEDIES, REWARD, judge
 from ._pipeline import Patient, Pipeline, mode_of
 from ._priorities import table_c
 from ._report import Finding, Report
@@ -25,6 +25,7 @@ from ._streams import table_b
 from ._threads import table_e
 
 CALLS = 120
+_MANY = 4  # kinds of faults that one cause has
 _LONGER = "sum n steps; of a buffer that has one-step targets only, examine these alone: `--n-step 1`"
 
 
@@ -74,11 +75,13 @@ def examine(
         best = min(known, key=lambda mode: (_faults_in(mode, checks), mode is AutoresetMode.NEXT_STEP))
         ignored = {check.n_step for check in checks if check.probe == IGNORED and check.wrong}
         steps = [n for n in steps if n not in ignored] or steps
-        for table in (table_b, table_c, table_d, table_e, table_f):
+        only = [check for check in checks if check.wrong and check.autoreset_mode == best.name.lower()]
+        lost = only and all(check.probe == NO_STEP for check in only) and only[0].wrong > only[0].of // 3
+        for table in () if lost else (table_b, table_c, table_d, table_e, table_f):
             checks += table(patient, best, steps, checks)
-    made = {check.probe for check in checks}
-    wants = [wants for probe, wants in not_made(made, patient.prioritizes) if probe != IGNORED]
-    left = [each for each in dict.fromkeys(wants) if patient.threaded or "threads" not in each]
+    made = {check.probe for check in checks} | {IGNORED}
+    reasons = dict.fromkeys(wants(probe, made) for probe in CATALOGUE if probe not in made)
+    left = [reason for reason in reasons if patient.threaded or "threads" not in reason]
     return Report(patient.name, tuple(checks), (*skipped, *left))
 
 
@@ -112,11 +115,16 @@ def _table_a(patient: Patient, mode: AutoresetMode, n_step: int) -> Iterator[Fin
     faults, of, longer = judge(items, patient.world, n_step), max(len(items), 1), list[str]()
     if n_step > 1:
         single = judge(items, patient.world, 1)
-        kinds, alone = ({fault.probe for fault in found} & {REWARD, DISCOUNT} for found in (faults, single))
-        if kinds and not alone:  # these are one-step targets
+        longer_kinds, alone = ({fault.probe for fault in found} & {REWARD, DISCOUNT} for found in (faults, single))
+        if longer_kinds and not alone:  # these are one-step targets
             longer, faults = [fault.text for fault in faults if fault.probe == REWARD], single
         shown = longer[0] if longer else ""
         yield Finding.of_probe(IGNORED, "A", mode, n_step, len(longer), of, shown, _LONGER)
+    kinds = {fault.probe for fault in faults}
+    if len(kinds) >= _MANY and (
+        NO_STEP in kinds or {PHANTOM, MISSING, REWARD} <= kinds
+    ):  # the observations themselves are wrong, and all else follows
+        faults = [fault._replace(probe=NO_STEP) for fault in faults]
     for probe in PROBES:
         texts = [fault.text for fault in faults if fault.probe == probe]
         yield Finding.of_probe(probe, "A", mode, n_step, len(texts), of, texts[0] if texts else "", REMEDIES[probe])

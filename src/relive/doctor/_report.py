@@ -154,6 +154,12 @@ class Report(Frozen):
             "findings": [dict(vars(finding)) for finding in self.findings],
         }
 
+    def why_not(self, probe: str) -> str:
+        """Say what a check that was not made needs."""
+        from ._catalogue import wants
+
+        return wants(probe, {check.probe for check in self.checks})
+
     def to_badge(self) -> dict[str, Any]:
         """Return the verdict as an endpoint badge of shields.io."""
         many = len(self.bugs)
