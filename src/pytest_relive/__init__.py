@@ -36,9 +36,9 @@ class Examination(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield every check, whether the pipeline allows it or not: the list is the same in all processes."""
-        from relive.doctor import CHECKS
+        from relive.doctor._catalogue import CATALOGUE
 
-        for probe in CHECKS:
+        for probe in CATALOGUE:
             yield Check.from_parent(self, name=probe)
 
     def report(self) -> Report:
@@ -63,11 +63,13 @@ class Check(pytest.Item):
 
     def runtest(self) -> None:
         """Fail where the check found something, and skip where it was not made."""
+        from relive.doctor._catalogue import why_not
+
         parent: Any = self.parent
         report: Report = parent.report()
         made = [check for check in report.checks if check.probe == self.name]
         if not made:
-            pytest.skip(report.why_not(self.name))
+            pytest.skip(why_not(report, self.name))
         wrong = [check for check in made if check.wrong]
         if wrong:
             modes = "; ".join(f"{c.wrong} of {c.of} ({c.autoreset_mode}, n = {c.n_step})" for c in wrong)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from multiprocessing import shared_memory
 from typing import Any
 
 import gymnasium
@@ -69,7 +68,7 @@ class Loop:
     def target(self, window: Any) -> Any:
         """Return reward, bootstrap and next_obs of `(reward, terminated, truncated, final, cut)`, oldest first."""
         total, factor, dead = 0.0, 1.0, None
-        for reward, terminated, truncated, final, cut in window:
+        for reward, terminated, truncated, final, cut in window:  # noqa: B007
             total, factor = total + factor * reward, factor * self.gamma
             dead = terminated if dead is None or self.fault != "the first step's flag" else dead
             if self.fault == "ends swapped":
@@ -170,17 +169,8 @@ class SharedMemory(Ring):
     """Columns in shared memory."""
 
     def column(self, name: str, kind: type) -> Any:
-        block = shared_memory.SharedMemory(create=True, size=self.lanes * self.rows * np.dtype(kind).itemsize)
-        array = np.ndarray((self.lanes, self.rows), kind, block.buf)
-        array[:] = 0
-        self.blocks = [*getattr(self, "blocks", []), block]
-        weakref.finalize(self, _unlink, block)
-        return array
-
-
-def _unlink(block: shared_memory.SharedMemory) -> None:
-    block.unlink()
-    block._mmap = None  # type: ignore[attr-defined]  # arrays may live on; the collector closes it with the last
+        block = multiprocessing.RawArray("b", self.lanes * self.rows * np.dtype(kind).itemsize)
+        return np.frombuffer(block, kind).reshape(self.lanes, self.rows)
 
 
 class Tensors(Ring):

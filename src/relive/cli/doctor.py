@@ -152,7 +152,8 @@ def _as_page(report: Report, drawings: Sequence[tuple[str, str]]) -> str:
     for name, title in TITLES.items():
         titles, rows = report.table(name)
         if rows:
-            sections.append(_page.section(*title.split(":", 1), _page.table(titles, rows), wide=True))
+            name, _, note = title.partition(": ")
+            sections.append(_page.section(name, note, _page.table(titles, rows), wide=True))
     if report.skipped:
         body = _page.table(("not examined",), [(reason,) for reason in report.skipped])
         sections.append(_page.section("Not examined", "", body, wide=True))

@@ -1,7 +1,6 @@
 """Examine any replay buffer, with the loop that fills it, in an environment of which every right answer is known."""
 
 from ._arcs import drawings
-from ._catalogue import CATALOGUE as CHECKS
 from ._examine import examine
 from ._pipeline import Item, Pipeline
 from ._report import Bug, Finding, Report
@@ -9,7 +8,6 @@ from ._tensors import TensorEnvs
 from ._trace import Trace, TracedItem, TracedState, trace
 
 __all__ = [
-    "CHECKS",
     "Bug",
     "Finding",
     "Item",

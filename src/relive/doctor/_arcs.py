@@ -26,6 +26,11 @@ def drawings(pipeline: Any, report: Report) -> list[tuple[str, str]]:
 
     Returns:
         A title and an inline SVG for each drawing; none for a pipeline that does not run with one environment.
+
+    >>> from relive.doctor import examine, pipelines
+    >>> made = pipelines.named("relive")
+    >>> drawings(made, examine(made, n_steps=1, modes="same_step"))[0][0]
+    'all items are right (SAME_STEP, n = 1, episodes truncated)'
     """
     steps = sorted({check.n_step for check in report.checks})
     modes = dict.fromkeys(check.autoreset_mode for check in report.checks)

@@ -9,6 +9,7 @@ from ._consumption import KEPT, LANDS, LATE, NEVER, OTHER, RESUMED, SAVED
 from ._draws import CHANGES, MASSES
 from ._items import IGNORED, PROBES
 from ._priorities import PROBES_OF_PRIORITIES
+from ._report import Report
 from ._streams import RESETS, WRAPS
 from ._threads import IN_ADD, IN_DRAW
 
@@ -39,6 +40,11 @@ CATALOGUE = {
     **dict.fromkeys((LANDS, LATE), Check("F", _WRITES)),
     **dict.fromkeys((SAVED, RESUMED), Check("F", _SAVES)),
 }
+
+
+def why_not(report: Report, probe: str) -> str:
+    """Say what a check that a report does not have needs."""
+    return wants(probe, {check.probe for check in report.checks})
 
 
 def wants(probe: str, made: Collection[str]) -> str:

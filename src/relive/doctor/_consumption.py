@@ -6,7 +6,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
-from typing import Any
 
 from gymnasium.vector import AutoresetMode
 

@@ -34,7 +34,8 @@ REMEDIES = {
     REWARD: "sum `gamma**k * r[t+k]` over the steps of one episode only, from the step where the item starts",
     DISCOUNT: "bootstrap with `gamma**m` for the m steps that the reward sums, fewer than n where the episode ends",
     TERMINAL: "discount 0 where any step of the window, the last one included, is `terminated`",
-    NO_STEP: "draw only slots that were written; copy observations that the environment reuses, to a dtype that holds them",
+    NO_STEP: "draw only slots that were written; copy observations that the environment reuses, to a dtype that holds "
+    "them",
     MISSING: "store every step, also the last one of an episode; flush shortened windows at its end",
     TWICE: "store every step once; a step that is stored twice is drawn twice as often",
 }

@@ -14,7 +14,8 @@ class Finding(Frozen):
 
     Attributes:
         probe: What was looked for, such as `"phantom step"`.
-        table: `"A"` (items), `"B"` (streams), `"C"` (priorities), `"D"` (draws), `"E"` (threads) or `"F"` (consumption).
+        table: `"A"` (items), `"B"` (streams), `"C"` (priorities), `"D"` (draws), `"E"` (threads) or `"F"`
+            (consumption).
         autoreset_mode: `"next_step"`, `"same_step"` or `"disabled"`.
         n_step: Steps of the n-step target.
         wrong: How many were wrong; 0: the probe passes.
@@ -56,6 +57,12 @@ class Bug(Frozen):
         of: Of how many.
         example: The smallest item that shows it, or what happened; for one buffer always the same.
         remedy: What to change.
+
+    >>> bug = Bug("phantom step", (), "A", "in NEXT_STEP", 40, 240, "obs 5", "leave it out")
+    >>> print(bug)
+    phantom step: 40 of 240, in NEXT_STEP
+       obs 5
+       remedy: leave it out
     """
 
     probe: str
@@ -153,12 +160,6 @@ class Report(Frozen):
             "right": self.right,
             "findings": [dict(vars(finding)) for finding in self.findings],
         }
-
-    def why_not(self, probe: str) -> str:
-        """Say what a check that was not made needs."""
-        from ._catalogue import wants
-
-        return wants(probe, {check.probe for check in self.checks})
 
     def to_badge(self) -> dict[str, Any]:
         """Return the verdict as an endpoint badge of shields.io."""

@@ -100,7 +100,7 @@ class World:
         self, course: Course = COURSE, gate: Callable[[], None] = lambda: None, before: World | None = None
     ) -> None:
         self.course, self.gate = course, gate
-        self.taken = dict(before.taken) if before else {}  # steps, by lane and episode
+        self.taken: dict[tuple[int, int], int] = dict(before.taken) if before else {}  # steps, by lane and episode
         self.since = 1 + max((episode for _, episode in self.taken), default=-1)
         self._lanes = 0
 

@@ -45,8 +45,8 @@ class Mine:
             next_obs, reward, terminated, truncated, infos = envs.step(np.zeros(num_envs, int))
             final = next_obs.copy()
             if autoreset_mode is modes.SAME_STEP:
-                for lane in np.flatnonzero(terminated | truncated):
-                    final[lane] = infos["final_obs"][lane]
+                for which in np.flatnonzero(terminated | truncated):
+                    final[which] = infos["final_obs"][which]
             for lane in range(num_envs):
                 if autoreset_mode is modes.NEXT_STEP and ended[lane]:
                     continue  # this call only reset the environment
