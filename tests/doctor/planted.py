@@ -21,7 +21,7 @@ FAULTS = {
     "discounts by gamma**n at ends": ("A", "wrong discount"),
     "discounts by gamma alone": ("A", "wrong discount"),
     "runs across truncations": ("A", "wrong reward"),
-    "ignores n": ("A", "wrong reward"),
+    "ignores n": ("A", "n ignored"),
     "mixes up the lanes": ("A", "next_obs"),
     "keeps a view of the observation": ("A", "not a step"),
     "leaves the last step of an episode out": ("A", "missing"),
@@ -46,6 +46,16 @@ FAULTS = {
     "draws float32 numbers": ("D", "mass"),
     "sums in float32 and draws from strata": ("D", "mass"),
     "takes masses of 0 for 1": ("D", "mass"),
+    "never draws the last slot": ("F", "never drawn"),
+    "never draws the newest step": ("F", "never drawn"),
+    "never draws the first step": ("F", "never drawn"),
+    "draws what was overwritten": ("F", "not stored"),
+    "draws the next reward": ("F", "not stored"),
+    "drops priorities after an add": ("F", "later add"),
+    "writes to late handles": ("F", "late values"),
+    "writes to the next slot": ("F", "reaches"),
+    "saves views": ("F", "after a save"),
+    "saves once": ("F", "before a save"),
 }
 
 
@@ -55,6 +65,7 @@ class Planted:
     def __init__(self, fault: str = "") -> None:
         self.fault, self._rng, self._number = fault, np.random.default_rng(0), 0
         self._capacity: int | None = None
+        self._saved: Any = None
 
     def run(
         self,
@@ -75,6 +86,8 @@ class Planted:
             self._heads, self._rows = [0] * num_envs, rows
             self._priority = np.zeros((num_envs, rows))
             self._marks = np.zeros((num_envs, rows), np.int8)
+            self._values = np.full((num_envs, rows), -1.0)
+            self._ghosts: list[Any] = []
         self._capacity = capacity
         envs = gymnasium.vector.SyncVectorEnv([make_env] * num_envs, autoreset_mode=autoreset_mode)
         obs, _ = envs.reset()
@@ -109,9 +122,11 @@ class Planted:
             return
         for _ in range(2 if ends and self.fault == "stores ends twice" else 1):
             slot = self._heads[lane] % self._rows
+            if slot in self._steps[lane]:
+                self._ghosts.append(self._item(lane, slot))
             kept = (obs if "a view" in self.fault else obs.copy(), reward, terminated, truncated, next_obs.copy())
             self._steps[lane][slot] = SimpleNamespace(step=kept, number=self._number, cut=False)
-            self._priority[lane, slot] = 1.0
+            self._priority[lane, slot], self._values[lane, slot] = 1.0, -1.0
             self._heads[lane] += 1
             self._number += 1
 
@@ -146,15 +161,26 @@ class Planted:
         handle = (lane, slot, first.number)
         return SimpleNamespace(obs=obs, reward=total, bootstrap=bootstrap, next_obs=next_obs, handle=handle)
 
+    def values(self) -> list[float]:
+        return [self._values[lane, slot] for lane, steps in enumerate(self._steps) for slot in steps]
+
     def items(self) -> Iterator[SimpleNamespace]:
         for lane, steps in enumerate(self._steps):
             for slot in steps:
                 yield self._item(lane, slot)
 
     def sample(self, n: int) -> list[SimpleNamespace]:
-        mass = self._priority.ravel().copy()
+        mass, self._drawn_at = self._priority.ravel().copy(), self._number
         if self.fault == "draws slots that were never filled":
             mass[mass == 0] = 1.0
+        by_lane = mass.reshape(self._priority.shape)
+        for lane, head in enumerate(self._heads):
+            if "last slot" in self.fault and head >= self._rows:
+                by_lane[lane, -1] = 0.0
+            if "newest" in self.fault:
+                by_lane[lane, (head - 1) % self._rows] = 0.0
+            if "first step" in self.fault and head < self._rows:
+                by_lane[lane, 0] = 0.0
         with np.errstate(all="ignore"):
             bounds = np.cumsum(mass)
             at = np.minimum(np.searchsorted(bounds, self._rng.random(n) * bounds[-1], side="right"), len(mass) - 1)
@@ -167,12 +193,32 @@ class Planted:
             self._marks[:] = 0
         for item, weight in zip(items, weights, strict=True):
             item.weight = weight
+            item.reward += "next reward" in self.fault
+        if self.fault == "draws what was overwritten" and self._ghosts:
+            items[0] = SimpleNamespace(**vars(self._ghosts[-1]), weight=1.0)
         return items
 
     def probability(self) -> np.ndarray:
         masses = np.array([self._priority[lane, slot] for lane, steps in enumerate(self._steps) for slot in steps])
         masses = np.ones_like(masses) if self.fault == "states even probabilities" else masses
         return masses / (1.0 if self.fault == "states masses" else masses.sum())
+
+    def write(self, handles: Any, values: Any) -> None:
+        for (lane, slot, number), value in zip(handles, values, strict=True):
+            if self._steps[lane][slot].number == number or "late handles" in self.fault:
+                self._values[lane, (slot + ("next slot" in self.fault)) % self._rows] = value
+
+    def save(self) -> Any:
+        if self.fault == "saves once" and self._saved:
+            return self._saved
+        values = self._values if self.fault == "saves views" else self._values.copy()
+        self._saved = {"steps": self._steps, "heads": self._heads, "rows": self._rows, "values": values}
+        self._saved |= {"n": self._n, "gamma": self._gamma}
+        return self._saved
+
+    def load(self, saved: Any) -> None:
+        for name, value in saved.items():
+            setattr(self, f"_{name}", value)
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {"marks": self._marks}
@@ -205,6 +251,8 @@ class Planted:
         for (lane, slot, number), value, refused in zip(handles, values, bad, strict=True):
             if refused:
                 continue
+            if "after an add" in self.fault and self._number > self._drawn_at:
+                continue
             if self._steps[lane][slot].number == number or self.fault == "lets late priorities land":
                 self._priority[lane, slot] = value + eps
         if bad.any():
@@ -214,7 +262,7 @@ class Planted:
 class Unprioritized(Planted):
     """It has no tables C and D."""
 
-    sample = update = choose = None
+    sample = update = choose = write = None
 
 
 class Unweighed(Planted):

@@ -153,10 +153,10 @@ def test_the_table_is_for_buffers_that_are_used_from_threads() -> None:
     class Drawless(Columns):
         sample = None
 
-    assert {check.table for check in examine(lambda: Alone("nowhere"), n_steps=1).checks} == {"A", "B"}
+    assert {check.table for check in examine(lambda: Alone("nowhere"), n_steps=1).checks} == {"A", "B", "F"}
     report = examine(lambda: Drawless("nowhere"), n_steps=1)
     assert {check.table for check in report.checks} == {"A", "B"}
-    assert any("table E: give the pipeline `sample(n)`" in reason for reason in report.skipped)
+    assert any("and `threads = True`" in reason for reason in report.skipped)
 
 
 class Open:

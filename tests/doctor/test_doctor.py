@@ -17,7 +17,7 @@ from planted import FAULTS, Planted, Unprioritized, Unweighed
 
 import relive
 from relive.cli import main
-from relive.doctor import Item, Pipeline, examine, pipelines
+from relive.doctor import Item, Pipeline, drawings, examine, pipelines
 from relive.doctor._pipeline import mode_of
 from relive.errors import ArgumentError
 
@@ -46,7 +46,7 @@ def test_nothing_is_wrong_with_a_right_buffer() -> None:
         assert report.right, report.findings
         assert not report.findings
         assert not report.skipped
-        assert {check.table for check in report.checks} == {"A", "B", "C", "D"}
+        assert {check.table for check in report.checks} == {"A", "B", "C", "D", "F"}
         of = {(c.autoreset_mode, c.n_step): c.of for c in report.checks if c.probe == "phantom step"}
         assert of == {(mode, n): 200 if mode == "next_step" else 240 for mode, n in of}
         assert len(of) == 6
@@ -65,7 +65,7 @@ def test_a_ring_of_its_own_size_is_overwritten_before_late_priorities_come() -> 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str) -> None:
     table, probe = FAULTS[fault]
-    if table in "CD":
+    if table in "CDF":
         kind = Planted if probe == "mass" else Unweighed
         report = examine(lambda: kind(fault), n_steps=1, modes="disabled")
     else:
@@ -89,7 +89,11 @@ def test_without_the_optional_parts_the_tables_they_need_are_left_out() -> None:
     report = examine(Plain())
     assert report.right
     assert {check.table for check in report.checks} == {"A"}
-    assert len(report.skipped) == 4
+    assert report.skipped[:3] == (
+        "give `run` an argument `capacity=None` to check a ring that wraps, too",
+        "give `run` an argument `reset_at=()` to check resets in mid-episode, too",
+        "give the class `sample` and `update` methods to check priorities, too",
+    )
 
 
 def test_modes_and_steps_are_chosen() -> None:
@@ -173,33 +177,108 @@ def test_the_command_says_it_by_its_status_and_in_json(
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_the_command_shows_tables(plain: bool, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check with Rich and without it, and without the parser of the other commands."""
+def test_the_verdict_comes_first_and_tables_when_asked_for(
+    plain: bool, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check without the libraries of the other commands, too."""
     for name in ("rich", "rich.table", "rich.console", "tyro", "torch", "psutil") if plain else ():
         monkeypatch.setitem(sys.modules, name, None)  # importing it fails
-    assert main(["doctor", "relive-by-hand", "--n-step", "1", "--mode", "next_step"]) == 1
-    out = " ".join(capsys.readouterr().out.split())
-    for text in ("A. Items", "C. Priorities", "phantom step (next_step, n = 1): 40 of 240", "remedy: the call after"):
+    words = ["doctor", "relive-by-hand", "--n-step", "1", "--mode", "next_step"]
+    assert main(words) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "1 bug in relive-by-hand"
+    assert lines[2] == "1. phantom step: 40 of 240"
+    assert lines[4].startswith("   remedy: the call after")
+    assert main([*words, "--verbose"]) == 1
+    out = capsys.readouterr().out
+    assert out.splitlines()[:5] == lines[:5]
+    for text in ("\nA. Items", "\nC. Priorities", "\nnot examined:\n  give the class"):
         assert text in out
-    assert "n = 3" not in out
 
 
 @pytest.mark.parametrize(
     ("words", "verdict"),
     [
-        (["relive"], "relive: nothing is wrong in 73 checks of 1,580 items (next_step, same_step, disabled; n = 1, 3)"),
-        (
-            ["relive", "--n-step", "3", "--mode", "same_step"],
-            "relive: nothing is wrong in 25 checks of 342 items (same_step; n = 3)",
-        ),
-        *((line.split(":")[:1], line) for line in re.findall(r"^(?:relive\.)?sb3-learn: .+$", README, re.M)),
+        (["relive"], "no bug in relive: 78 checks of 1,580 items"),
+        (["relive", "--n-step", "3", "--mode", "same_step"], "no bug in relive: 28 checks of 342 items"),
+        *((line.split()[3:4], line) for line in re.findall(r"^\d bugs? in (?:relive\.)?sb3-learn$", README, re.M)),
     ],
 )
-def test_the_last_line_is_the_verdict(words: list[str], verdict: str, capsys: Any) -> None:
+def test_the_first_line_is_the_verdict(words: list[str], verdict: str, capsys: Any) -> None:
     if "sb3" in words[0]:
         needs("stable_baselines3")
     main(["doctor", *words])
-    assert capsys.readouterr().out.splitlines()[-1] == verdict
+    assert capsys.readouterr().out.splitlines()[0] == verdict
+
+
+class ByHand:
+    """What a newcomer writes: five bugs, and a `run` without `autoreset_mode`."""
+
+    def run(self, make_env: Any, num_envs: int, calls: int, n_step: int, gamma: float, capacity: Any = None) -> None:
+        self.steps: list[Any] = []
+        envs = gymnasium.vector.SyncVectorEnv([make_env] * num_envs)
+        obs, _ = envs.reset()
+        for _ in range(calls):
+            next_obs, reward, terminated, truncated, _ = envs.step(np.zeros(num_envs, int))
+            done = terminated | truncated
+            for lane in range(num_envs):
+                item = float(obs[lane, 0]), reward[lane], gamma * ~done[lane], float(next_obs[lane, 0])
+                if capacity and len(self.steps) >= capacity:
+                    self.steps[self.at % capacity] = item  # type: ignore[has-type]
+                else:
+                    self.steps.append(item)
+                self.at = len(self.steps) if not capacity or len(self.steps) < capacity else self.at + 1
+            obs = next_obs
+
+    def items(self) -> Any:
+        return self.steps
+
+    def sample(self, n: int) -> Any:
+        at = np.random.randint(0, len(self.steps) - 1, n)
+        return [Item(*self.steps[i], handle=int(i)) for i in at]
+
+    def update(self, handles: Any, td_errors: Any) -> None:
+        pass
+
+
+def test_five_bugs_are_told_in_25_lines_and_always_the_same(tmp_path: Path, capsys: Any) -> None:
+    told = []
+    for _ in range(2):
+        main(["doctor", "test_doctor:ByHand", "--badge", str(tmp_path / "badge.json")])
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
+    lines = told[0].splitlines()
+    assert lines[0] == "5 bugs in test_doctor:ByHand"
+    assert len(lines) <= 25
+    badge = json.loads((tmp_path / "badge.json").read_text())
+    assert badge == {"schemaVersion": 1, "label": "relive doctor", "message": "5 bugs", "color": "red"}
+
+
+def test_modes_and_n_are_words() -> None:
+    report = examine(lambda: Unprioritized("takes every end for a terminal state"))
+    assert [(bug.probe, bug.where) for bug in report.bugs] == [("truncation taken for an end", "in all three modes")]
+    report = examine(lambda: Unprioritized("discounts by gamma alone"))
+    assert [bug.where for bug in report.bugs] == ["in all three modes, for n = 3"]
+    assert report.bugs[0].example.startswith("obs 0, env 0, episode 0 (is truncated after 5 steps), step 0: bootstrap")
+
+
+def test_the_template_is_a_pipeline_without_a_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert main(["doctor", "--template"]) == 0
+    (tmp_path / "my_doctor.py").write_text(capsys.readouterr().out)
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor", "my_doctor:make"]) == 0
+    assert main(["doctor", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"\n{name} " in f"\n{listed}" for name in pipelines.KNOWN)
+
+
+def test_the_page_draws_the_items() -> None:
+    made = pipelines.named("relive-by-hand")
+    report = examine(made, n_steps=1, modes="next_step", name="mine")
+    [(title, drawing)] = drawings(made, report)
+    assert title == "phantom step (NEXT_STEP, n = 1, episodes truncated)"
+    assert drawing.count("<line") == 15
+    assert drawing.count("stroke-dasharray") == 3
 
 
 @pytest.mark.parametrize(

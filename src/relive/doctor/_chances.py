@@ -17,8 +17,11 @@ _DRAWS = 4000
 _REMEDY = "state the probability of a draw of one item, by the priorities and the counts of that moment"
 
 
-def stated_law(patient: Patient, mode: AutoresetMode) -> list[Finding]:
+def stated_law(
+    patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]
+) -> list[Finding]:
     """Compare draws of one item with the probabilities that the pipeline states; nothing where it states none."""
+    del n_steps, known
     if not all(callable(getattr(patient.pipeline, name, None)) for name in ("sample", "probability")):
         return []
     patient.renew()

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from relive._base.types import Float64, Int64
 
 from ._pipeline import Patient
-from ._report import Finding, Outcome
+from ._report import Finding
 
 CHANGES = "a draw changes what is stored"
 MASSES = "draws by mass at 42 million rows"
@@ -30,26 +30,21 @@ _REMEDIES = {
 }
 
 
-def table_d(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> Outcome:
+def table_d(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> list[Finding]:
     """Make the table."""
     del known
-    found, skipped = [], []
+    found = []
     samples = callable(getattr(patient.pipeline, "sample", None))
-    for n_step in n_steps:
-        if not (samples and patient.can_look):
-            skipped.append(f"{CHANGES}: give the pipeline `sample(n)`, and `arrays()`, in which the steps are kept")
-            break
+    for n_step in n_steps if samples and patient.can_look else ():
         patient.renew()
         wrong, example = _changes(patient, n_step, mode)
         found.append(Finding.of_probe(CHANGES, "D", mode, n_step, wrong, _DRAWS, example, _REMEDIES[CHANGES]))
     if patient.can_choose:
         patient.renew()
         faults = _misdrawn(patient)
-        wrong, example = int(bool(faults)), "; ".join(faults)
+        wrong, example = int(bool(faults)), next(iter(faults), "")
         found.append(Finding.of_probe(MASSES, "D", mode, 1, wrong, 1, example, _REMEDIES[MASSES]))
-    elif patient.prioritizes:
-        skipped.append(f"{MASSES}: give the pipeline `choose(masses, n)`, which draws positions by masses")
-    return found, skipped
+    return found
 
 
 def _changes(patient: Patient, n_step: int, mode: AutoresetMode) -> tuple[int, str]:

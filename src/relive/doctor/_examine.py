@@ -1,4 +1,4 @@
-"""The examination: tables A to E."""
+"""The examination: tables A to F."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from gymnasium.vector import AutoresetMode
 
 from relive.errors import ArgumentError, message
 
+from ._catalogue import CATALOGUE, wants
 from ._chances import stated_law
+from ._consumption import table_f
 from ._draws import table_d
-from ._items import PROBES, REMEDIES, judge
+from ._items import DISCOUNT, IGNORED, MISSING, NO_STEP, PHANTOM, PROBES, REMEDIES, REWARD, judge
 from ._pipeline import Patient, Pipeline, mode_of
 from ._priorities import table_c
 from ._report import Finding, Report
@@ -24,6 +26,8 @@ from ._streams import table_b
 from ._threads import table_e
 
 CALLS = 120
+_MANY = 4  # kinds of faults that one cause has
+_LONGER = "sum n steps; of a buffer that has one-step targets only, examine these alone: `--n-step 1`"
 
 
 def examine(
@@ -41,9 +45,10 @@ def examine(
     * **D, draws**: does a draw leave the stored arrays alone, are its sums fit for 42 million rows, and does it follow
       the probabilities that the buffer states?
     * **E, threads**: are items whole that one thread draws while another one adds?
+    * **F, consumption**: is each stored item drawn, and nothing else; what becomes of values that are written back?
 
     Args:
-        pipeline: What to examine, or a function without arguments that makes it; each probe of tables C to E then gets
+        pipeline: What to examine, or a function without arguments that makes it; each probe of tables C to F then gets
             a new one, so that what one NaN has spoilt does not hide what comes after.
         n_steps: Steps of the targets, one or several.
         modes: Gymnasium's autoreset modes or their names, one or several; None: all that the pipeline knows.
@@ -70,11 +75,16 @@ def examine(
         checks = [check for mode in known for n in steps for check in _table_a(patient, mode, n)]
         # Where the loop is right, or has the fewest faults, and each call is a step: what follows is about the buffer.
         best = min(known, key=lambda mode: (_faults_in(mode, checks), mode is AutoresetMode.NEXT_STEP))
-        for table in (table_b, table_c, table_d, table_e):
-            found, left_out = table(patient, best, steps, checks)
-            checks, skipped = checks + found, skipped + left_out
-        checks += stated_law(patient, best)
-    return Report(patient.name, tuple(checks), tuple(skipped))
+        ignored = {check.n_step for check in checks if check.probe == IGNORED and check.wrong}
+        steps = [n for n in steps if n not in ignored] or steps
+        only = [check for check in checks if check.wrong and check.autoreset_mode == best.name.lower()]
+        lost = only and all(check.probe == NO_STEP for check in only) and only[0].wrong > only[0].of // 3
+        for table in () if lost else (table_b, table_c, table_d, table_e, table_f, stated_law):
+            checks += table(patient, best, steps, checks)
+    made = {check.probe for check in checks} | {IGNORED}
+    reasons = dict.fromkeys(wants(probe, made) for probe in CATALOGUE if probe not in made)
+    left = [reason for reason in reasons if patient.threaded or "threads" not in reason]
+    return Report(patient.name, tuple(checks), (*skipped, *left))
 
 
 def admit(
@@ -104,8 +114,19 @@ def _table_a(patient: Patient, mode: AutoresetMode, n_step: int) -> Iterator[Fin
     patient.renew()
     patient.run(CALLS, n_step, mode)
     items = patient.items()
-    faults = judge(items, patient.world, n_step)
-    of = max(len(items), 1)
+    faults, of, longer = judge(items, patient.world, n_step), max(len(items), 1), list[str]()
+    if n_step > 1:
+        single = judge(items, patient.world, 1)
+        longer_kinds, alone = ({fault.probe for fault in found} & {REWARD, DISCOUNT} for found in (faults, single))
+        if longer_kinds and not alone:  # these are one-step targets
+            longer, faults = [fault.text for fault in faults if fault.probe == REWARD], single
+        shown = longer[0] if longer else ""
+        yield Finding.of_probe(IGNORED, "A", mode, n_step, len(longer), of, shown, _LONGER)
+    kinds = {fault.probe for fault in faults}
+    if len(kinds) >= _MANY and (
+        NO_STEP in kinds or {PHANTOM, MISSING, REWARD} <= kinds
+    ):  # the observations themselves are wrong, and all else follows
+        faults = [fault._replace(probe=NO_STEP) for fault in faults]
     for probe in PROBES:
         texts = [fault.text for fault in faults if fault.probe == probe]
         yield Finding.of_probe(probe, "A", mode, n_step, len(texts), of, texts[0] if texts else "", REMEDIES[probe])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -18,6 +19,7 @@ DISCOUNT = "wrong discount"
 TERMINAL = "bootstraps from a terminal state"
 MISSING = "step missing"
 TWICE = "step stored twice"
+IGNORED = "n ignored"
 PROBES = (PHANTOM, AS_END, NEXT_OBS, REWARD, DISCOUNT, TERMINAL, NO_STEP, MISSING, TWICE)
 
 _RESETS = (
@@ -32,7 +34,8 @@ REMEDIES = {
     REWARD: "sum `gamma**k * r[t+k]` over the steps of one episode only, from the step where the item starts",
     DISCOUNT: "bootstrap with `gamma**m` for the m steps that the reward sums, fewer than n where the episode ends",
     TERMINAL: "discount 0 where any step of the window, the last one included, is `terminated`",
-    NO_STEP: "draw only slots that were written, and copy observations that the environment reuses",
+    NO_STEP: "draw only slots that were written; copy observations that the environment reuses, to a dtype that holds "
+    "them",
     MISSING: "store every step, also the last one of an episode; flush shortened windows at its end",
     TWICE: "store every step once; a step that is stored twice is drawn twice as often",
 }
@@ -51,46 +54,62 @@ CELLS = {
 
 
 class Fault(NamedTuple):
-    """A fault of an item: the probe that it fails, and the item in words."""
+    """A fault of an item: the probe that it fails, the item in words, and its observation."""
 
     probe: str
     text: str
+    obs: float
 
 
 def judge(items: Sequence[PlainItem], world: World, n_step: int) -> list[Fault]:
-    """List every fault of the items that a run has stored; an item may have several."""
+    """List every fault of the items that a run has stored, the smallest observation first; an item may have several."""
     faults = [fault for item in items for fault in faults_of(item, world, n_step)]
     places = [place for place in (world.place(item.obs) for item in items) if place and place.t < place.length]
     faults += [
-        Fault(TWICE, f"obs {place.code} ({place}): {n} items start here")
+        Fault(TWICE, f"obs {place.code}, {place}: {n} items start here", place.code)
         for place, n in Counter(places).items()
         if n > 1
     ]
     faults += [
-        Fault(MISSING, f"obs {place.code} ({place}): no item starts here") for place in holes(places, world, n_step)
+        Fault(MISSING, f"obs {place.code}, {place}: no item starts here", place.code)
+        for place in holes(places, world, n_step)
     ]
-    return faults
+    return sorted(faults, key=lambda fault: (not math.isfinite(fault.obs), fault.obs, fault.text))
 
 
 def faults_of(item: PlainItem, world: World, n_step: int) -> Iterator[Fault]:
     """Yield each fault of an item."""
     place = world.place(item.obs)
     if place is None:
-        yield Fault(NO_STEP, f"obs {item.obs:g}, which the environment never returned: {item}")
+        yield Fault(NO_STEP, f"obs {item.obs:g}, which the environment never returned: {item}", item.obs)
         return
+    at = f"obs {item.obs:g}, {place}"
     if place.t == place.length:
-        text = f"obs {item.obs:g} is the final observation of {place}, yet a step starts at it: {item}"
-        yield Fault(PHANTOM, text)
+        yield Fault(PHANTOM, f"{at}, yet a step starts at it: {item}", item.obs)
         return
     if place.t >= world.lived(place):
-        yield Fault(NO_STEP, f"obs {item.obs:g} ({place}), where no step was taken: {item}")
+        yield Fault(NO_STEP, f"{at}, where no step was taken: {item}", item.obs)
         return
     targets = targets_of(place, world, n_step)
     wrong = [_differences(item, target) for target in targets]
     if all(wrong):
-        text = f"obs {item.obs:g} ({place}): {item}; right: {targets[0]}"
+        text = f"{at}: {_in_words(item, targets[0], world)}"
         for probe in wrong[0]:
-            yield Fault(probe, text)
+            yield Fault(probe, text, item.obs)
+
+
+def _in_words(item: PlainItem, right: Target, world: World) -> str:
+    """Name each value of an item that is wrong, and the right one."""
+    pairs = [(CELLS[probe], probe) for probe in _differences(item, right)]
+    shown = []
+    for name in ("reward", "discount", "next_obs"):
+        if name not in dict(pairs):
+            continue
+        cell = "bootstrap" if name == "discount" else name
+        got, wanted = getattr(item, cell), getattr(right, cell)
+        place = world.place(got) if name == "next_obs" else None
+        shown.append(f"{cell} {got:g}{f' ({place.brief})' if place else ''}, right: {wanted:g}")
+    return "; ".join(shown)
 
 
 def targets_of(place: Place, world: World, n_step: int) -> list[Target]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import random
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -64,10 +66,14 @@ class Pipeline(Protocol):
     numbers, each in proportion to its mass. `probability()` returns the probability of each of `items()`, in their
     order, in a draw of one; with `sample(n)`.
 
+    And for table F: `sample(n)`; `write(handles, values)`, which writes a number to the step of each handle, and
+    `values()`, the number of each of `items()` in their order; `save()`, which returns what `load(saved)` takes.
+
     With an attribute `threads = True`, of a buffer to which one thread adds while another one draws, `sample` is called
     from another thread while `run` adds, and `run` goes on in another thread while `sample` draws: table E.
 
-    An attribute `modes` names the autoreset modes that the loop knows, if not all three; `lanes` is the number of
+    A `run` without `autoreset_mode` makes its environments in its own way, and is examined once. An attribute `modes`
+    names the autoreset modes that the loop knows, if not all three; `lanes` is the number of
     environments that it wants, if not 2, and `batch` how many items it draws at a time, if not 8.
 
     >>> import gymnasium, numpy as np
@@ -144,12 +150,15 @@ class Patient:
         if not isinstance(self.pipeline, Pipeline) or isinstance(self.pipeline, type):
             got = f"`{type(self.pipeline).__name__}`"
             raise ArgumentError(message("a pipeline, with methods `run` and `items`", got, self.name))
-        self._takes = inspect.signature(self.pipeline.run).parameters.keys()
+        given = inspect.signature(self.pipeline.run).parameters
+        self._takes = given.keys()
+        any_name = any(each.kind is each.VAR_KEYWORD for each in given.values())
+        self._takes_mode = any_name or "autoreset_mode" in given
         self.can_size, self.can_reset = "capacity" in self._takes, "reset_at" in self._takes
         self.prioritizes = all(callable(getattr(self.pipeline, name, None)) for name in ("sample", "update"))
         self.can_look, self.can_choose = (callable(getattr(self.pipeline, name, None)) for name in ("arrays", "choose"))
         at = f"{self.name}.modes"
-        modes = getattr(self.pipeline, "modes", AutoresetMode)
+        modes = getattr(self.pipeline, "modes", AutoresetMode if self._takes_mode else [AutoresetMode.NEXT_STEP])
         if isinstance(modes, str) or not isinstance(modes, Iterable):
             raise ArgumentError(message("a list of autoreset modes", f"`{modes!r}`", at))
         self.modes = tuple(mode_of(mode, at) for mode in modes)
@@ -166,17 +175,28 @@ class Patient:
         self.pipeline = self.make()
 
     def run(
-        self, calls: int, n_step: int, mode: AutoresetMode, gate: Callable[[], None] = lambda: None, **choices: Any
+        self,
+        calls: int,
+        n_step: int,
+        mode: AutoresetMode,
+        gate: Callable[[], None] = lambda: None,
+        *,
+        continues: bool = False,
+        **choices: Any,
     ) -> None:
         """Run the pipeline in new environments, which call `gate` before each step.
+
+        Where it `continues`, episodes are counted on, so steps of the run before are told from those of this one.
 
         Raises:
             ArgumentError: It raised, or did not step the environments.
         """
-        self.world = World(self.course, gate)
+        self.world = World(self.course, gate, self.world if continues else None)
         given = {name: value for name, value in choices.items() if name in self._takes}
+        given |= {"autoreset_mode": mode} if self._takes_mode else {}
+        _seed()
         with self.sound("run"):
-            self.pipeline.run(self.world.make_env, self.lanes, calls, n_step, GAMMA, autoreset_mode=mode, **given)
+            self.pipeline.run(self.world.make_env, self.lanes, calls, n_step, GAMMA, **given)
         if not self.world.steps:
             remedy = "step the environments that `make_env` returns, in this process"
             raise ArgumentError(message("a run that steps its environments", "no step", f"{self.name}.run", remedy))
@@ -243,6 +263,15 @@ class Patient:
     def _read(self, items: Any, method: str) -> list[PlainItem]:
         at = f"{self.name}.{method}"
         return columns(items, at) if isinstance(items, Item) else [stored(item, at) for item in items]
+
+
+def _seed() -> None:
+    """Let libraries that draw from global generators draw the same items each time; the examination puts them back."""
+    np.random.seed(0)
+    random.seed(0)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(0)
 
 
 class WithoutHandle(ArgumentError):

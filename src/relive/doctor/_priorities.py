@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from gymnasium.vector import AutoresetMode
 
 from ._pipeline import Patient, PlainItem, WithoutHandle
-from ._report import Finding, Outcome
+from ._report import Finding
 
 _CALLS, _ROWS = 32, 20  # rows of a lane: so that each run overwrites the one before, also where some calls only reset
-_EACH = 40  # draws for each stored item
+EACH = 40  # draws for each stored item
+LANDED = "update reaches its item"
 _RUNS = 20  # until a ring is overwritten
 _LARGE = 8.0  # a TD error that shows in the draws, also with alpha 0.6
 _REMEDIES = {
@@ -59,32 +60,29 @@ class ManyDraws:
         bad = sum(not (math.isfinite(item.weight) and item.weight > 0) for item in self.items)
         drawn, stored = len(self.counts), len(self.held) if count is None else count
         parts = [f"{drawn} of {stored} items are ever drawn"] if drawn < stored else []
-        parts += [f"{bad} of {len(self.items)} weights are not finite and positive"] if bad else []
+        parts += [f"{'all' if bad == len(self.items) else 'some'} weights are not finite and positive"] if bad else []
         return " and ".join(parts)
 
 
-def table_c(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> Outcome:
+def table_c(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> list[Finding]:
     """Make the table."""
     del n_steps, known
     if not patient.prioritizes:
-        return [], ["table C: the pipeline has no methods `sample` and `update`, so no priorities"]
-    found, skipped = [], []
-    ward = _Ward(patient, mode)
+        return []
+    found = []
+    ward = Ward(patient, mode)
     for probe, examine, remedy in _PROBES:
         patient.renew()
         verdict = examine(ward)
-        if verdict is None:
-            skipped.append(f"{probe}: what earlier runs did to this pipeline lasts; give a function that makes it")
-            continue
-        wrong, of, example = verdict
-        found.append(Finding.of_probe(probe, "C", mode, 1, wrong, of, example, _REMEDIES[remedy]))
-    return found, skipped
+        if verdict is not None:  # what earlier runs did to this pipeline does not last
+            found.append(Finding.of_probe(probe, "C", mode, 1, *verdict, _REMEDIES[remedy]))
+    return found
 
 
 Verdict = tuple[int, int, str] | None
 
 
-class _Ward:
+class Ward:
     """Runs the pipeline afresh for each probe."""
 
     def __init__(self, patient: Patient, mode: AutoresetMode) -> None:
@@ -94,6 +92,10 @@ class _Ward:
         """Fill the buffer, of `_ROWS` rows a lane unless its capacity is given; return what it holds."""
         self.patient.run(_CALLS, 1, self._mode, capacity=capacity or self.patient.lanes * _ROWS)
         return Counter(item.obs for item in self.patient.items())
+
+    def run(self, calls: int, *, lanes_hold: int, continues: bool = False) -> None:
+        """Run the pipeline, whose lanes hold so many steps."""
+        self.patient.run(calls, 1, self._mode, continues=continues, capacity=self.patient.lanes * lanes_hold)
 
     def overwrite(self) -> Held:
         """Fill the buffer until every old item is overwritten, and return its items, or none if it never overwrites."""
@@ -109,7 +111,7 @@ class _Ward:
         """Draw each of the items many times."""
         drawn = ManyDraws(held)
         try:
-            while len(drawn.items) < _EACH * held.total():
+            while len(drawn.items) < EACH * held.total():
                 batch = self.patient.sample(self.patient.batch)
                 drawn.items += batch
                 if not batch:
@@ -122,19 +124,19 @@ class _Ward:
         return drawn
 
     @staticmethod
-    def distinct(drawn: ManyDraws) -> list[PlainItem]:
-        """Return every item that was drawn, once."""
+    def distinct(drawn: Sequence[PlainItem]) -> list[PlainItem]:
+        """Return every item that was drawn, once, in the order of observations."""
         found: dict[float, PlainItem] = {}
-        for item in drawn.items:
+        for item in drawn:
             found.setdefault(item.obs, item)
-        return list(found.values())
+        return sorted(found.values(), key=lambda item: item.obs)
 
-    def level(self) -> tuple[list[PlainItem], Held]:
-        """Fill the buffer and give all items the TD error 1; return eight of these, none if it fails, and all."""
+    def level(self, most: int | None = 8) -> tuple[list[PlainItem], Held]:
+        """Fill the buffer and give all items the TD error 1; return the first of these, none if it fails, and all."""
         held = self.fill()
-        items = self.distinct(self.draw(held))
+        items = self.distinct(self.draw(held).items)
         refused = self.update(items, [1.0] * len(items))
-        return [] if refused else items[:8], held
+        return [] if refused else items[:most], held
 
     def update(self, items: Sequence[PlainItem], td_errors: Sequence[float]) -> str:
         """Give items their TD errors; return how the pipeline refused, or nothing."""
@@ -145,13 +147,13 @@ class _Ward:
         return ""
 
 
-def _plain_draws(ward: _Ward) -> Verdict:
+def _plain_draws(ward: Ward) -> Verdict:
     held = ward.fill()
-    ill = ward.draw(held).ill()
+    ill = ward.draw(held).ill(count=0)  # table F counts items that are never drawn
     return int(bool(ill)), 1, f"{held.total()} items without any update: {ill}"
 
 
-def _lands(ward: _Ward) -> Verdict:
+def _lands(ward: Ward) -> Verdict:
     """Check that a large TD error of one item makes it the most drawn one."""
     chosen, held = ward.level()
     if len(chosen) < 8:
@@ -161,16 +163,17 @@ def _lands(ward: _Ward) -> Verdict:
     ward.update(chosen, td_errors)
     drawn = ward.draw(held)
     most = drawn.counts.most_common(1)[0] if drawn.items else (math.nan, 0)
-    if most[0] == chosen[3].obs and most[1] > 2 * _EACH:
+    if most[0] == chosen[3].obs and most[1] > 2 * EACH:
         return 0, 1, ""
-    shown = drawn.raised or f"obs {most[0]:g} is drawn most often, {most[1]} of {len(drawn.items)} times"
+    more = "no more often than others" if most[1] <= 2 * EACH else f"less often than obs {most[0]:g}"
+    shown = f"every `sample` raises {drawn.raised}" if drawn.raised else f"it is drawn {more}"
     return 1, 1, f"TD error 1000 for obs {chosen[3].obs:g}, 1 for 7 others: then {shown}"
 
 
-def _late(ward: _Ward, td_error: float, between: bool) -> Verdict:
+def _late(ward: Ward, td_error: float, between: bool) -> Verdict:
     """Give TD errors to steps that have been overwritten since the draw."""
     before = ward.draw(ward.fill())
-    chosen = ward.distinct(before)[:8]
+    chosen = ward.distinct(before.items)[:8]
     held = ward.overwrite()
     if len(chosen) < 8 or not held:
         return None
@@ -185,7 +188,7 @@ def _late(ward: _Ward, td_error: float, between: bool) -> Verdict:
     return len(risen), 8, f"TD errors of overwritten items made {len(risen)} new ones likely, such as obs {shown}"
 
 
-def _bad(ward: _Ward, value: float) -> Verdict:
+def _bad(ward: Ward, value: float) -> Verdict:
     """Give one bad TD error among 8: it is refused as a whole, or does no harm to the draws."""
     chosen, held = ward.level()
     before = ward.draw(held)
@@ -205,9 +208,9 @@ def _bad(ward: _Ward, value: float) -> Verdict:
     return 0, 1, ""
 
 
-def _zeros(ward: _Ward) -> Verdict:
+def _zeros(ward: Ward) -> Verdict:
     held = ward.fill()
-    items = ward.distinct(ward.draw(held))
+    items = ward.distinct(ward.draw(held).items)
     if len(items) < 8:
         return None
     what = f"TD error 0 for all but obs {items[0].obs:g}"
@@ -218,22 +221,24 @@ def _zeros(ward: _Ward) -> Verdict:
     return int(bool(ill)), 1, f"{what}: {ill}"
 
 
-def _unfilled(ward: _Ward) -> Verdict:
+def _unfilled(ward: Ward) -> Verdict:
     held = ward.fill(capacity=ward.patient.lanes * _CALLS + 37)
     known = {item[:4] for item in ward.patient.items()}
     drawn = ward.draw(held)
-    ghosts = [item for item in drawn.items if item[:4] not in known]
+    # No step has the reward 0; a step with other values than are stored is table F's.
+    ghosts = [i for i in drawn.items if i[:4] not in known and (i.reward == 0 or i.obs not in held)]
     if drawn.raised:
         return 1, 1, f"{held.total()} items in a buffer that is not full: `sample` raises {drawn.raised}"
-    shown = f"obs {ghosts[0].obs:g}, {ghosts[0]}: drawn, but never stored" if ghosts else ""
+    least = min(ghosts, key=lambda item: item.obs, default=None)
+    shown = f"obs {least.obs:g}, {least}: drawn, but never stored" if least else ""
     return len(ghosts), len(drawn.items), shown
 
 
 # Those that may leave a pipeline in ruins come last.
-_PROBES: tuple[tuple[str, Callable[[_Ward], Verdict], str], ...] = (
+_PROBES: tuple[tuple[str, Callable[[Ward], Verdict], str], ...] = (
     ("draws without updates", _plain_draws, "draws"),
     ("slots never filled", _unfilled, "unfilled"),
-    ("update reaches its item", _lands, "lands"),
+    (LANDED, _lands, "lands"),
     ("late priorities", lambda ward: _late(ward, 1e6, between=False), "late"),
     ("late priorities, another draw in between", lambda ward: _late(ward, 1e9, between=True), "late"),
     ("TD error 0 for all but one", _zeros, "zero"),
@@ -241,3 +246,4 @@ _PROBES: tuple[tuple[str, Callable[[_Ward], Verdict], str], ...] = (
     ("one infinite TD error among 8", lambda ward: _bad(ward, math.inf), "finite"),
     ("one NaN among 8", lambda ward: _bad(ward, math.nan), "finite"),
 )
+PROBES_OF_PRIORITIES = tuple(probe for probe, _, _ in _PROBES)

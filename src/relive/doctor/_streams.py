@@ -7,9 +7,9 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from ._items import judge
+from ._items import MISSING, NO_STEP, REMEDIES, TWICE, Fault, judge
 from ._pipeline import Patient
-from ._report import Finding, Outcome
+from ._report import Finding
 
 WRAPS = "ring wraps in mid-episode"
 RESETS = "reset in mid-episode"
@@ -28,13 +28,15 @@ _REMEDIES = {
 }
 
 
-def table_b(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> Outcome:
+def table_b(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> list[Finding]:
     """Make the table; faults of a kind that table A found in this mode do not count again."""
-    found, skipped = [], []
+    found = []
     for n_step in n_steps:
         old = {c.probe for c in known if c.wrong and (c.autoreset_mode, c.n_step) == (mode.name.lower(), n_step)}
+        # Table F says which of them is never drawn.
+        old |= {MISSING} if n_step == 1 and callable(getattr(patient.pipeline, "sample", None)) else set()
         for probe, runs in ((WRAPS, _wrapping(patient)), (RESETS, _resetting(patient))):
-            wrong, of, example = 0, 0, ""
+            wrong, of, shown = 0, 0, list[Fault]()
             for calls, choices in runs:
                 patient.renew()
                 patient.run(calls, n_step, mode, **choices)
@@ -44,15 +46,12 @@ def table_b(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known
                 new = [fault for fault in judge(items, world, n_step) if fault.probe not in old]
                 texts = list(dict.fromkeys(fault.text for fault in new))  # an item with several faults is one item
                 wrong, of = wrong + len(texts), of + len(items)
-                if new and not example:
-                    example = f"{new[0].probe}: {new[0].text}"
+                shown = shown or new[:1]
+            example = f"{shown[0].probe}: {shown[0].text}" if shown else ""
             if of:
-                found.append(Finding.of_probe(probe, "B", mode, n_step, wrong, of, example, _REMEDIES[probe]))
-    if not patient.can_size and not any(check.probe == WRAPS for check in found):
-        skipped.append(f"{WRAPS}: it did not wrap in {_MOST_CALLS} calls; give `run` an argument `capacity=None`")
-    if not patient.can_reset:
-        skipped.append(f"{RESETS}: give `run` an argument `reset_at=()`, numbers of calls before which it resets")
-    return found, skipped
+                remedy = REMEDIES[shown[0].probe] if shown and shown[0].probe in (NO_STEP, TWICE) else _REMEDIES[probe]
+                found.append(Finding.of_probe(probe, "B", mode, n_step, wrong, of, example, remedy))
+    return found
 
 
 def _wrapping(patient: Patient) -> list[tuple[int, dict[str, Any]]]:

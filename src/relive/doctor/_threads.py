@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from ._interleave import Beside, Lines
-from ._items import faults_of
+from ._items import Fault, faults_of
 from ._pipeline import Patient, PlainItem
-from ._report import Finding, Outcome
+from ._report import Finding
 
 IN_ADD = "draws in mid-add"
 IN_DRAW = "adds in mid-draw"
@@ -31,33 +28,21 @@ _REMEDIES = {
 Key = tuple[float, float, float, float]
 
 
-def table_e(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> Outcome:
+def table_e(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> list[Finding]:
     """Make the table, for pipelines whose buffers are used from threads.
 
     A fault of a kind that items have without threads, too, does not count.
     """
     del n_steps  # an item of several steps may be shorter during an add, and right
-    if not patient.threaded:
-        return [], []
-    if not callable(getattr(patient.pipeline, "sample", None)):
-        return [], ["table E: give the pipeline `sample(n)`, which another thread calls while `run` adds"]
+    if not (patient.threaded and callable(getattr(patient.pipeline, "sample", None))):
+        return []
     old = {check.probe for check in known if check.wrong and check.autoreset_mode == mode.name.lower()}
     found = []
     for probe, examine in ((IN_ADD, _draws_in_adds), (IN_DRAW, _adds_in_draws)):
         patient.renew()
-        _seed()
         wrong, of, example = examine(patient, mode, old)
         found.append(Finding.of_probe(probe, "E", mode, 1, wrong, of, example, _REMEDIES[probe]))
-    return found, []
-
-
-def _seed() -> None:
-    """Let libraries that draw from global generators draw the same items each time; the examination puts them back."""
-    np.random.seed(0)
-    random.seed(0)
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.manual_seed(0)
+    return found
 
 
 class _Draws:
@@ -83,17 +68,16 @@ class _Draws:
     def _fault(self, where: str, given: set[Key] | str, old: Collection[str]) -> str:
         if isinstance(given, str):
             return f"{where}: {given}"
-        for _, text in (fault for fault in _faults(given, self._patient) if fault[0] not in old):
-            return f"{where}: {text}"
-        return ""
+        texts = (fault.text for fault in _faults(given, self._patient) if fault.probe not in old)
+        return next((f"{where}: {text}" for text in texts), "")
 
 
 def _keys(items: Sequence[PlainItem]) -> set[Key]:
     return {item[:4] for item in items}
 
 
-def _faults(keys: set[Key], patient: Patient) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of each fault, by the order of the items."""
+def _faults(keys: set[Key], patient: Patient) -> Iterator[Fault]:
+    """Yield each fault, by the order of the items."""
     for key in sorted(keys):
         yield from faults_of(PlainItem(*key, handle=None, weight=1.0), patient.world, 1)
 
@@ -172,4 +156,4 @@ def _adds_in_draws(patient: Patient, mode: AutoresetMode, old: set[str]) -> tupl
 def _kinds(patient: Patient, n: int) -> set[str]:
     """Return the kinds of faults in items that are drawn now."""
     with patient.sound("sample"):
-        return {probe for probe, _ in _faults(_keys(patient.draw(n)), patient)}
+        return {fault.probe for fault in _faults(_keys(patient.draw(n)), patient)}

@@ -170,7 +170,7 @@ def _state(patient: Patient, mode: AutoresetMode, n_step: int, end: str) -> Trac
 
 
 def _traced(item: PlainItem, place: Place | None, world: World, n_step: int, times: int) -> TracedItem:
-    faults = [probe for probe, _ in faults_of(item, world, n_step)] + [TWICE] * (times > 1)
+    faults = [fault.probe for fault in faults_of(item, world, n_step)] + [TWICE] * (times > 1)
     right = None
     if place is not None and place.t < min(place.length, world.lived(place)):
         target = targets_of(place, world, n_step)[0]

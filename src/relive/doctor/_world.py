@@ -66,9 +66,15 @@ class Place(NamedTuple):
         """Return the place so many steps later in the same episode."""
         return self._replace(t=self.t + steps)
 
+    @property
+    def brief(self) -> str:
+        """The place in few words."""
+        return f"env {self.lane}, episode {self.episode}, step {self.t}"
+
     def __str__(self) -> str:
         end = "terminates" if self.terminates else "is truncated"
-        return f"lane {self.lane}, episode {self.episode} ({end} after {self.length} steps), step {self.t}"
+        at = f"step {self.t}" if self.t < self.length else "its final observation"
+        return f"env {self.lane}, episode {self.episode} ({end} after {self.length} steps), {at}"
 
 
 class Target(NamedTuple):
@@ -80,10 +86,6 @@ class Target(NamedTuple):
     next_obs: float
     truncated: bool
 
-    def __str__(self) -> str:
-        successor = f", next_obs {self.next_obs:g}" if self.bootstrap else ""
-        return f"reward {self.reward:g}, bootstrap {self.bootstrap:g}{successor}"
-
 
 class World:
     """The environments of one run, and a record of the steps taken in them.
@@ -91,11 +93,15 @@ class World:
     Args:
         course: When episodes end.
         gate: Called before each step of an environment, in the thread that takes it.
+        before: The world of an earlier run into the same buffer; None: there was none.
     """
 
-    def __init__(self, course: Course = COURSE, gate: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, course: Course = COURSE, gate: Callable[[], None] = lambda: None, before: World | None = None
+    ) -> None:
         self.course, self.gate = course, gate
-        self.taken: dict[tuple[int, int], int] = {}  # steps, by lane and episode
+        self.taken: dict[tuple[int, int], int] = dict(before.taken) if before else {}  # steps, by lane and episode
+        self.since = 1 + max((episode for _, episode in self.taken), default=-1)
         self._lanes = 0
 
     def make_env(self) -> gymnasium.Env[Any, Any]:
@@ -115,6 +121,10 @@ class World:
         code = int(obs)
         place = Place(code // _LANE, code % _LANE // _EPISODE, code % _EPISODE, self.course)
         return place if place.t <= self.taken.get(place[:2], -1) else None
+
+    def number(self, place: Place) -> int:
+        """Return how many steps were taken in the lane of a place before it."""
+        return place.t + sum(n for (lane, at), n in self.taken.items() if lane == place.lane and at < place.episode)
 
     def lived(self, place: Place) -> int:
         """Return the steps taken in the episode of a place."""
@@ -137,7 +147,7 @@ class Counter(gymnasium.Env[Any, Any]):
     action_space: Any = gymnasium.spaces.Discrete(2)
 
     def __init__(self, world: World, lane: int) -> None:
-        self._world, self._place = world, Place(lane, -1, 0, world.course)
+        self._world, self._place = world, Place(lane, world.since - 1, 0, world.course)
         self.observation_space = gymnasium.spaces.Box(0.0, 1e7, (1,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(2)
 
@@ -148,7 +158,7 @@ class Counter(gymnasium.Env[Any, Any]):
         """Begin the next episode; of two resets in a row the second changes nothing."""
         del seed, options  # nothing here is random
         lane, episode, t, course = self._place
-        if t > 0 or episode < 0:
+        if t > 0 or episode < self._world.since:
             if episode + 1 >= _LANE // _EPISODE:
                 at = "make_env().reset"
                 raise ArgumentError(message("at most 100 episodes", "one more", at, "make `calls` steps, not more"))
@@ -160,7 +170,7 @@ class Counter(gymnasium.Env[Any, Any]):
         """Take a step; the action does not matter."""
         self._world.gate()
         before = self._place
-        if before.episode < 0 or before.t >= before.length:
+        if before.episode < self._world.since or before.t >= before.length:
             remedy = "reset an environment before its first step, and after `terminated` or `truncated`"
             raise ArgumentError(message("an episode that goes on", "none", "make_env().step", remedy))
         self._place = before.later(1)

@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from relive.errors import ArgumentError, ReliveError, message
@@ -63,7 +64,8 @@ def named(name: str) -> Callable[[], Any]:
     module, _, function = name.partition(":")
     if not module or not function:
         wanted = f"one of {', '.join(f'`{known}`' for known in KNOWN)}, or `module:function`"
-        raise ArgumentError(message(wanted, f"`{name}`", "relive doctor PIPELINE"))
+        got = f"`{name}`" if name else "none"
+        raise ArgumentError(message(wanted, got, "relive doctor PIPELINE", "`relive doctor --list` says what each is"))
     found = _imported(module, name)
     for part in function.split("."):
         found = getattr(found, part, None)
@@ -82,3 +84,15 @@ def _imported(module: str, name: str) -> Any:
     except Exception as error:
         got = f"`{type(error).__name__}: {error}`"
         raise ArgumentError(message(f"a module `{module}` that can be imported", got, name)) from error
+
+
+def listed() -> str:
+    """Return the names of the pipelines, one a line, each with what it is."""
+    width = max(map(len, KNOWN))
+    about = {name: (named(name).__doc__ or "").partition("\n")[0] for name in KNOWN}
+    return "".join(f"{name:{width}}  {text}\n" for name, text in about.items())
+
+
+def template() -> str:
+    """Return the text of a module with a pipeline, to begin one's own with."""
+    return Path(__file__).with_name("_template.py").read_text("utf-8")
