@@ -43,6 +43,8 @@ if _TYPE_CHECKING:
     from . import tianshou as tianshou
     from . import torchrl as torchrl
     from . import trajectories as trajectories
+    from ._buffer.kept import KeptBatch as KeptBatch
+    from ._buffer.kept import kept_batches as kept_batches
     from ._buffer.saved_as import saved_as as saved_as
     from ._flow.limiter import RateLimiter as RateLimiter
     from ._opening import load as load
@@ -74,6 +76,7 @@ _LATER = {
     "Blend": ".samplers",
     "DeviceBuffer": ".device",
     "Hindsight": ".items",
+    "KeptBatch": "._buffer.kept",
     "Mapped": ".storage",
     "Mixture": ".mixture",
     "Once": ".samplers",
@@ -87,6 +90,7 @@ _LATER = {
     "Trajectory": ".trajectories",
     "TrajectoryReplayBuffer": ".trajectories",
     "Writer": ".processes.writer",
+    "kept_batches": "._buffer.kept",
     "load": "._opening",
     "open": "._opening",
     "precision_priority": ".items",

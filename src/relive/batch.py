@@ -147,6 +147,18 @@ def joined_at_once(parts: list[Any]) -> dict[str, Any] | None:
     return active().joined([part._fields if type(part) is Batch else part for part in parts])
 
 
+def arrays_in(batch: Mapping[str, Any], above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], ndarray[Any, Any]]]:
+    """List the arrays of a batch with their paths, as they lie in it; what is no array is left out."""
+    found, fields = [], batch._fields if isinstance(batch, Batch) else batch
+    for name in fields:
+        value = fields[name]
+        if type(value) is ndarray:
+            found.append(((*above, name), value))
+        elif isinstance(value, Mapping):
+            found += arrays_in(value, (*above, name))
+    return found
+
+
 class _Changed(Batch):
     """A batch whose fields are changed when they are first looked at: most learners need only some of them."""
 

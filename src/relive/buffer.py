@@ -740,6 +740,48 @@ class ReplayBuffer:
         tally.autosave = made = begun(self, ReplayBuffer._of(core), tally.autosave, path, every, keep)
         return made
 
+    def keep_batches(self, path: str | os.PathLike[str] | None, last: int = 8) -> None:
+        """Keep the last batches in a file that survives a kill, to find the one that broke a run.
+
+        Each batch that a learner gets from `sample`, `prefetch` or `batches` is copied into a mapped file: ids,
+        weights, every field, its number, the time, the generator before the draw, and the TD errors that
+        `update_priorities` is given for it, NaN included. A `PriorityError` about them names the file and the batch.
+        `relive.kept_batches(path)` reads the file, `relive batches PATH` lists it. After a kill the last `last - 1`
+        batches at least are whole, and one that is not is known as torn. Nothing is synced: a loss of power may lose
+        some.
+
+        Args:
+            path: The file; one of kept batches is replaced. Its owner alone may read it. None ends it; the file stays.
+            last: How many batches, >= 2.
+
+        Where a larger batch comes, a larger file takes the file's place. If the disk has no room for it, a warning says
+        so, and no further batch is kept. Copies and forked children of the buffer keep nothing.
+
+        Raises:
+            StorageError: The file cannot be made, or is of another kind.
+            ArgumentError: `path` is no path, or `last` is outside its limits.
+
+        >>> import os, relive, tempfile
+        >>> sampler, path = relive.Prioritized(), os.path.join(tempfile.mkdtemp(), "batches")
+        >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+        >>> buffer = relive.ReplayBuffer(schema, 100, sampler=sampler, seed=0)
+        >>> ids = buffer.add(obs=0.0, action=0.0, reward=1.0, next_obs=1.0, terminated=True, truncated=False)
+        >>> buffer.keep_batches(path)
+        >>> batch = buffer.sample(2)
+        >>> buffer.update_priorities(batch.ids, [float("nan"), 1.0])
+        Traceback (most recent call last):
+            ...
+        relive.errors.PriorityError: Expected a finite TD error, got `nan` (1 of 2) - at `$.td_error[0]`: check the ...
+        >>> kept = relive.kept_batches(path)[-1]
+        >>> kept.number, kept.ids.tolist(), kept.td_error.tolist()
+        (1, [0, 0], [nan, 1.0])
+        """
+        with importing:
+            from ._buffer.keeping import begun
+
+        begun(self._core, path, last)
+        self._use(self._core)
+
     def _changes(self) -> object:
         with importing:
             from .checkpoints._snapshot import changes_of

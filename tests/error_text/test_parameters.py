@@ -35,6 +35,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "ReplayBuffer.read": {"ids": [12, 14]},
     "Recent": {"share": 0.25},
     "ReplayBuffer.sample": {"batch_size": 2},
+    "ReplayBuffer.keep_batches": {"path": "@never made"},
     "ReplayBuffer.save": {"path": "@never made"},
     "ReplayBuffer.update_priorities": {"ids": [12, 14], "td_error": [1.0, 1.0]},
     "Schema": {"obs": relive.Field(), "action": relive.Field()},
@@ -132,6 +133,8 @@ TABLE: dict[str, Kind | list[Kind]] = {
     "ReplayBuffer.extend(time_major)": FLAG,
     "ReplayBuffer.follow(ids)": [kinds.IDS, kinds.NOT_STORED],
     "ReplayBuffer.follow(steps)": [kinds.WHOLE, kinds.STEPS, kinds.NO_STEPS],
+    "ReplayBuffer.keep_batches(path)": PATH.but(None),
+    "ReplayBuffer.keep_batches(last)": kinds.integer(2),
     "ReplayBuffer.prefetch(batch_size)": COUNT,
     "ReplayBuffer.prefetch(depth)": COUNT,
     "ReplayBuffer.prefetch(to)": kinds.one_of("numpy", "torch", "jax").but(None),
@@ -180,6 +183,7 @@ TABLE: dict[str, Kind | list[Kind]] = {
     "Uniform(replacement)": FLAG,
     "Uniform(over)": kinds.one_of("steps", "episodes"),
     "Writer(name)": kinds.OPENED,
+    "kept_batches(path)": PATH,
     "load(path)": PATH.but([1], b"a"),
     "load(number)": COUNT.but(None),
     "load(lanes)": [kinds.SAVED_LANES, kinds.NO_LANES._replace(at="$.lanes")],
@@ -212,7 +216,7 @@ ELSEWHERE = {
     "Writer": "processes: another process's buffer refuses as its own",
     "open": "likewise",
     "Blend|Recent.(mean_age|share)": "samplers/test_what_is_drawn.py",
-    "(Batch|Saved|Autosave|Stats|Followed)": "made by relive",
+    "(Batch|KeptBatch|Saved|Autosave|Stats|Followed)": "made by relive",
     "(Transitions|Sequences|Hindsight|Uniform|Prioritized|Recent|Once|Ram|Shared|Mapped)[.]": "called by relive",
 }
 

@@ -97,6 +97,8 @@ class TrainerConfig:
     """Environment steps between two TensorBoard entries."""
     save_every: int | str = 0
     """Environment steps between two saves of the run, or a time such as 1s or 5min; 0 saves it at its end alone."""
+    keep_batches: int = 0
+    """How many of the last batches are kept in the run's folder, in `batches`, for `relive batches`; 0: none."""
     device: str = "cpu"
     """PyTorch device of the nets."""
     torch_threads: int | None = None
@@ -107,7 +109,7 @@ class TrainerConfig:
         fields.integers("num_envs", "total_steps", "n_step", "buffer_capacity", "batch_size", minimum=1)
         fields.integers("update_every", "updates_per_step", "eval_episodes", "log_every", minimum=1)
         fields.integers("per_beta_anneal_steps", minimum=1)
-        fields.integers("seed", "start_steps", "eval_every", "actors", minimum=0)
+        fields.integers("seed", "start_steps", "eval_every", "actors", "keep_batches", minimum=0)
         fields.rhythm("save_every")
         fields.numbers("per_alpha", "per_beta_start", "per_beta_end", "gamma", low=0.0, high=1.0)
         fields.numbers("learning_rate", "huber_threshold", above=0.0)
@@ -131,6 +133,8 @@ class TrainerConfig:
             raise fields.refusal("actors", most)
 
     def _fits_cluster(self, fields: Fields) -> None:
+        if self.keep_batches == 1 or (self.keep_batches and self.cluster is not None):
+            raise fields.refusal("keep_batches", "0, or at least 2 without `cluster`")
         fields.integers("shards", minimum=1)
         if self.cluster is not None and (not isinstance(self.cluster, str) or not self.cluster):
             raise fields.refusal("cluster", "the address of a Ray cluster, or `local`")

@@ -112,6 +112,8 @@ class Run(Generic[A]):
         out = None if out is None else Path(out).absolute()  # an environment may change the current folder
         if out is not None and self._home.path != out:
             self.save(out)
+        if out is not None and self._config.keep_batches:
+            self.buffer.keep_batches(out / "batches", self._config.keep_batches)
         self._progress, self._out, self._reported, self._ended = progress, out, 0.0, False
         every = self._config.save_every
         self._pause = (checks.seconds_of(every) or 0.0) if isinstance(every, str) else None

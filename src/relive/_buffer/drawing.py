@@ -52,15 +52,26 @@ def calls(core: Core) -> dict[str, Callable[..., Any]]:
             DRAWS,
             core.most,
             Batch,
-            partial(sample, core),
+            partial(drawn, core),
         )
     if core.try_update is not None:
-        found["update_priorities"] = kernels.updating(lock, chooser, numbers, partial(update_priorities, core))
-    return found
+        found["update_priorities"] = kernels.updating(lock, chooser, numbers, partial(updated, core))
+    keeping = core.tally.keeping
+    return found if keeping is None else keeping.around(core, found)
 
 
 def sample(core: Core, batch_size: Any, beta: Any = None) -> Batch:
-    """Implement `ReplayBuffer.sample` for any arguments."""
+    """Implement `ReplayBuffer.sample`."""
+    keeping = core.tally.keeping
+    return (
+        drawn(core, batch_size, beta)
+        if keeping is None
+        else keeping.sample(core, partial(drawn, core), batch_size, beta)
+    )
+
+
+def drawn(core: Core, batch_size: Any, beta: Any = None) -> Batch:
+    """Draw and count a batch, for any arguments."""
     if type(batch_size) is not int or batch_size < 1:
         batch_size = check.integer(batch_size, "ReplayBuffer.sample(batch_size)", minimum=1)
     if beta is not None:
@@ -146,7 +157,13 @@ def can_sample(core: Core, wanted: int) -> bool:
 
 
 def update_priorities(core: Core, ids: Any, td_error: Any) -> int:
-    """Implement `ReplayBuffer.update_priorities` for any arguments."""
+    """Implement `ReplayBuffer.update_priorities`."""
+    keeping = core.tally.keeping
+    return updated(core, ids, td_error) if keeping is None else keeping.update(partial(updated, core), ids, td_error)
+
+
+def updated(core: Core, ids: Any, td_error: Any) -> int:
+    """Set and count priorities, for any arguments."""
     if core.try_update is not None:
         with core.lock.alone():
             if core.try_update(ids, td_error):

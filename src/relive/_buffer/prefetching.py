@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -52,21 +53,28 @@ def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> Dr
     """Draw batches of `size` items of a buffer ahead, and change them."""
     lock, limit = core.lock, core.limit
     account = None if limit is None else limit.drawing_ahead()
+    waiting: deque[tuple[Batch, bytes]] = deque()  # for who keeps what is handed out
 
     def draw_ahead(stopped: Callable[[], bool]) -> Batch:
         since = None
         while True:
             with lock.alone():
                 if limit is None or (limit.can_sample(size) and there(core, size)):
+                    state = b"" if core.tally.keeping is None else core.tally.keeping.state_before(core)
                     seed = change.seed(core.tally.rng)
                     batch = draw(core, size, beta)
                     if account is not None:
                         account.items += size
                     break
             since = limit.wait_to_sample(size, since, stopped, there=partial(there, core, size))
-        return change(batch, seed)
+        made = change(batch, seed)
+        waiting.append((made, state))
+        return made
 
     def handed_out() -> None:
+        batch, state = waiting.popleft()
+        if core.tally.keeping is not None:
+            core.tally.keeping.drew(core, batch, state)
         with lock.reentrant:
             count(core, size)
             if account is not None:

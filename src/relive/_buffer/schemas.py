@@ -11,7 +11,7 @@ from ..errors import MissingExtra, ReliveError
 from ..schema import Field, Schema
 
 # Any other text is read as a list of fields.
-_DTYPES = {"bfloat16", *(np.dtype(code).name for code in "?bBhHiIlLqQefdFD")}
+DTYPES = {"bfloat16", *(np.dtype(code).name for code in "?bBhHiIlLqQefdFD")}
 _DEEPEST = 30
 
 
@@ -53,7 +53,7 @@ def _entries(node: tuple[Any, int], at: str) -> dict[str, Any] | None:
 
 def _read(node: tuple[Any, int], at: str) -> Field:
     dtype, shape, *more = node[0]
-    if dtype not in _DTYPES or not isinstance(shape, list):
+    if dtype not in DTYPES or not isinstance(shape, list):
         raise ValueError("invalid field")
     options: dict[str, Any] = {}
     for entry in more:

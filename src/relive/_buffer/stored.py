@@ -152,7 +152,10 @@ def _parts(core: Core, ids: Int64, size: int, end: int) -> Iterator[Batch]:
                 found = core.access.copied(core, choose)
             except StaleId:  # all were overwritten meanwhile
                 continue
-        yield unweighted(found.fields)
+        batch = unweighted(found.fields)
+        if core.tally.keeping is not None:
+            core.tally.keeping.drew(core, batch)
+        yield batch
 
 
 def next_rows(core: Core) -> Int64:

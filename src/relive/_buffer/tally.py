@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from .._base.types import Float32, Int64
 from .stats import AutosaveStats
+
+if TYPE_CHECKING:
+    from .keeping import Keeping
 
 
 class SaverOfBuffer(Protocol):
@@ -56,9 +59,10 @@ class Tally:
         identity: Names the buffer and its copies in directories of saves.
         saver: Writes these saves; None: there is none yet.
         autosave: Saves by itself; None: nothing does.
+        keeping: Keeps the last batches in a file; None: nothing does.
     """
 
-    __slots__ = ("autosave", "identity", "last", "numbers", "rng", "saver", "written")
+    __slots__ = ("autosave", "identity", "keeping", "last", "numbers", "rng", "saver", "written")
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -103,6 +107,7 @@ class Tally:
         self.identity = os.urandom(16).hex()
         self.saver: SaverOfBuffer | None = None
         self.autosave: AutosaveOfBuffer | None = None
+        self.keeping: Keeping | None = None
 
     def counts(self) -> dict[str, int]:
         """Return the counts of draws and updates, by their names in saves."""

@@ -94,6 +94,10 @@ def _run(arguments: list[str]) -> int:
         from relive.cli import doctor
 
         return doctor.main(arguments[1:])
+    if arguments[:1] == ["batches"]:
+        from relive.cli import batches
+
+        return batches.main(arguments[1:])
     if arguments[:1] and arguments[0] in OF_THE_LAB:
         return _lab(arguments)
     status = _commands().cli(args=arguments, prog="relive", description=DESCRIPTION)
@@ -118,7 +122,7 @@ def _commands() -> Any:
         import tyro  # noqa: F401
     from tyro.extras import SubcommandApp
 
-    from relive.cli import doctor, inspect, processes, shm, trajectories
+    from relive.cli import batches, doctor, inspect, processes, shm, trajectories
 
     app = SubcommandApp()
     app.command(name="inspect")(inspect.inspect)
@@ -126,6 +130,7 @@ def _commands() -> Any:
     app.command(name="salvage")(inspect.salvage)
     app.command(name="convert")(trajectories.convert)
     app.command(name="top")(processes.top)
+    app.command(name="batches")(batches.batches)
     memory = SubcommandApp()
     memory.command(name="list")(shm.list_segments)
     memory.command(name="clean")(shm.clean)

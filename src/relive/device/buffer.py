@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ..items import Item
     from ..samplers import Sampler
     from ..schema import Schema
+    from ._kept import DeviceKeeping
     from ._saves import Copies
 
 
@@ -145,6 +146,7 @@ class DeviceBuffer:
         self._replayer: int | None = None  # the thread that replays captured or compiled calls
         self._copies: Copies | None = None
         self._autosave: Autosave | None = None
+        self._keeping: DeviceKeeping | None = None
 
     @classmethod
     def of(cls, buffer: ReplayBuffer, *, device: torch.device | str = "cuda", seed: int | None = None) -> Self:
@@ -318,7 +320,8 @@ class DeviceBuffer:
             found = self._draws.draw(n, exponent)
             self._ring.drew(n, found.there)
             self._last = found.ids, found.weights
-            return self._batch(found)
+            batch = self._batch(found)
+        return batch if self._keeping is None else self._keeping.took(batch)
 
     def read(self, ids: Any) -> Batch:
         """Return the items that start at `ids`, as `sample` does; does not wait.
@@ -362,6 +365,8 @@ class DeviceBuffer:
         draws = self._weighted("DeviceBuffer.update_priorities")
         which = self._arguments.ids(ids, "$.ids")
         errors = self._arguments.td_errors(td_error, which, "$.td_error")
+        if self._keeping is not None:
+            self._keeping.gave(which, errors)
         with self._turn(changes=True):
             draws.update(which, errors)
 
@@ -485,6 +490,21 @@ class DeviceBuffer:
         kept.__dict__ = vars(self)  # the same buffer as another object, which outlives this one until it is saved
         self._autosave = begun(self, kept, self._autosave, check.path(path, "autosave(path)"), every, keep)
         return self._autosave
+
+    def keep_batches(self, path: Any, last: int = 8) -> None:
+        """Keep the last batches in a file, as `ReplayBuffer.keep_batches` does, without waiting for the device.
+
+        On a CUDA device the newest ones may still be on their way when the process is killed. What compiled calls and
+        CUDA graphs sample is not kept, and neither are generators and ages.
+        """
+        with forks.importing:
+            from .._buffer.keeping import of_arguments
+            from ._kept import DeviceKeeping
+
+        file, before = of_arguments(path, last, "DeviceBuffer.keep_batches"), self._keeping
+        self._keeping = None if file is None else DeviceKeeping(file, last)
+        if before is not None:
+            before.end()
 
     def _generate(self, state: Array, kind: str) -> None:
         """Take over the state of a generator; of another kind of device, begin one that the state decides."""

@@ -285,6 +285,10 @@ class ReplayBuffer(buffers.ReplayBuffer):
         """
         return self.relive.update_priorities(ids, td_errors)
 
+    def keep_batches(self, path: Any, last: int = 8) -> None:
+        """Keep the last batches in a file, as `relive.ReplayBuffer.keep_batches` does."""
+        self.relive.keep_batches(path, last)
+
     def _get_samples(self, batch_inds: Int64, env: Any = None) -> Samples | DictSamples:
         lanes = self.relive.rng.integers(self.n_envs, size=len(batch_inds))
         return self._tensors(self.relive.read(self._ids[np.asarray(batch_inds), lanes]), env)

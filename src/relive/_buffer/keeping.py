@@ -1,0 +1,269 @@
+"""The last batches of a buffer, copied into a mapped file as the learner gets them. `kept.py` has the file's layout."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import time
+import warnings
+import zlib
+from _thread import RLock
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from .._base import check, forks
+from .._base.generators import state_of
+from .._base.types import Array, Int64
+from .._disk.files import let_go, reported
+from .._disk.replacing import replacing
+from .._ring.lanes import HEAD as ROWS
+from ..batch import Batch, arrays_in
+from ..errors import ArgumentError, PriorityError, ReliveError, ReliveWarning, StorageError, message
+from .arguments import ids_of, td_errors
+from .core import Core
+from .kept import (
+    END,
+    FORMAT,
+    GIVEN,
+    HEAD,
+    HEADER,
+    LINE,
+    MAGIC,
+    MOST_SLOTS,
+    PAGE,
+    Layout,
+    header_of,
+    lined,
+    opened,
+    state_in,
+)
+
+_AT, _ROOM = "ReplayBuffer.keep_batches", 512  # bytes for the generator's state, if it does not need more
+_NUMBER, _FLAG = struct.Struct("<Q"), struct.Struct("<I")
+_ANOTHER = "choose another path"
+
+
+class Place:
+    """The state of a generator, as it is from draw to draw.
+
+    NumPy's `state` takes longer than the copy of a batch. Of the usual generator the numbers are read where they lie;
+    where that does not give what `state` says, it is asked each time.
+    """
+
+    def __init__(self, rng: Any) -> None:
+        self.rng, self._parts = rng, None
+        self._bits = rng.bit_generator if type(rng) is np.random.Generator else None
+        if type(self._bits) is np.random.PCG64:
+            import ctypes
+
+            at = self._bits.ctypes.state_address
+            inner = ctypes.c_void_p.from_address(at).value or 0
+            parts = (ctypes.c_ubyte * 32).from_address(inner), (ctypes.c_ubyte * 8).from_address(at + 8)
+            if state_in(b"".join(parts)) == self._bits.state:
+                self._parts = parts
+
+    def read(self) -> bytes:
+        """Return the state, as `state_in` reads it; nothing where it is not known."""
+        if self._parts is not None:
+            return b"".join(self._parts)
+        with suppress(ValueError, TypeError, KeyError):  # a class that saves do not know
+            return b"" if self._bits is None else json.dumps(state_of(self.rng)).encode()
+        return b""
+
+
+class Keeping:
+    """The writer of a file of kept batches. A forked child leaves the file to its parent.
+
+    Args:
+        path: The file; one of kept batches is replaced.
+        last: How many batches it has.
+
+    Raises:
+        StorageError: The file cannot be made, or is of another kind.
+    """
+
+    def __init__(self, path: str, last: int) -> None:
+        self.path, self._last = path, last
+        self._number, self._slot, self._room = 0, 0, 0
+        self._lock, self._active = RLock(), True
+        self._layout = Layout([], 0, 0)
+        self._ids: Array | None = None  # of the last batch
+        self._place: Place | None = None
+        self._views: list[tuple[Layout, list[Array]] | None] = [None] * last
+        if os.path.lexists(path):
+            fd = opened(path, _ANOTHER)
+            try:
+                header_of(fd, path)
+            finally:
+                let_go(fd)
+        self._mapping = self._made()
+        forks.tell(self)
+
+    def _forked(self) -> None:
+        """Leave the file to the parent."""
+        self._active, self._lock = False, RLock()
+
+    def end(self) -> None:
+        """Keep no further batch; the file stays."""
+        self._active = False
+
+    def keep(self, batch: Batch, state: bytes = b"", rows: int = -1, lanes: int = 0) -> None:
+        """Copy a batch into the file.
+
+        Args:
+            batch: As the learner gets it.
+            state: The generator before the draw, as `Place.read` returns it.
+            rows: Of the buffer's longest lane; -1: not known.
+            lanes: Of the buffer; 0: not known.
+        """
+        if not self._active:
+            return
+        arrays = arrays_in(batch)
+        with self._lock:
+            layout = self._layout
+            if not layout.has(arrays, lanes):
+                layout = self._layout = Layout.of(arrays, lanes)
+            if LINE + self._room + layout.nbytes > self._slot and not self._grown(layout.nbytes, len(state)):
+                return
+            self._number = number = self._number + 1
+            index, memory = number % self._last, self._mapping
+            begin, size = PAGE + index * self._slot, len(state) if len(state) <= self._room else 0
+            HEAD.pack_into(memory, begin, number, 0, time.time(), rows, len(layout.text), layout.crc, size, 0)
+            memory[begin + LINE : begin + LINE + size] = state[:size]
+            known = self._views[index]
+            if known is None or known[0] is not layout:
+                text = begin + LINE + self._room
+                memory[text : text + len(layout.text)] = layout.text
+                known = self._views[index] = layout, layout.view(memory, text)
+            for view, (_, array) in zip(known[1], arrays, strict=False):
+                view[...] = array
+            _NUMBER.pack_into(memory, begin + END, number)
+            self._ids = None if layout.ids is None else arrays[layout.ids][1]
+
+    def give(self, ids: Any, td_error: Any) -> int:
+        """Store the TD errors of a batch with it; return the number of the batch, 0 where none has these ids."""
+        with self._lock:
+            number = self._number if ids is self._ids else self._numbered(ids_of(ids, _AT))
+            known = self._views[number % self._last]
+            if not (number and self._active) or known is None:
+                return 0
+            at, errors = PAGE + number % self._last * self._slot + GIVEN, known[1][-1]
+            self._mapping[at] = 0
+            plain = type(td_error) is np.ndarray and td_error.shape == errors.shape
+            errors[:] = td_error if plain else td_errors(td_error, errors)
+            self._mapping[at] = 1
+            return number
+
+    def _numbered(self, ids: Int64) -> int:
+        """Return the number of the newest batch that has these ids, 0 where none has."""
+        wanted = ids.tobytes()
+        for number in range(self._number, max(self._number - self._last, 0), -1):
+            known = self._views[number % self._last]
+            if known is not None and known[0].ids is not None and known[1][known[0].ids].tobytes() == wanted:
+                return number
+        return 0
+
+    def state_before(self, core: Core) -> bytes:
+        """Return the state of a buffer's generator; nothing where it is not NumPy's own."""
+        rng = core.tally.rng
+        if self._place is None or self._place.rng is not rng:
+            self._place = Place(rng)
+        return self._place.read()
+
+    def sample(self, core: Core, draw: Callable[..., Batch], batch_size: Any, beta: Any) -> Batch:
+        """Draw a batch by `draw`, which is for the learner, and keep it."""
+        state = self.state_before(core)
+        batch = draw(batch_size, beta=beta)
+        self.drew(core, batch, state)
+        return batch
+
+    def drew(self, core: Core, batch: Batch, state: bytes = b"") -> None:
+        """Keep a batch of a buffer's steps."""
+        counters = core.ring.counters
+        rows = counters.item(ROWS) if len(counters) == 1 else int(counters[:, ROWS].max())
+        self.keep(batch, state, rows, len(counters))
+
+    def around(self, core: Core, calls: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+        """Return `sample` and `update_priorities`, where they are among `calls`, as calls that keep batches."""
+
+        def sample(batch_size: Any, *, beta: Any = None) -> Batch:
+            return self.sample(core, calls["sample"], batch_size, beta)
+
+        def update_priorities(ids: Any, td_error: Any) -> Any:
+            return self.update(calls["update_priorities"], ids, td_error)
+
+        return {each.__name__: each for each in (sample, update_priorities) if each.__name__ in calls}
+
+    def update(self, apply: Callable[[Any, Any], Any], ids: Any, td_error: Any) -> Any:
+        """Store TD errors with their batch, then apply them; errors about them name the batch.
+
+        Raises:
+            PriorityError, StaleId, ArgumentError: As `apply` does.
+        """
+        number = 0
+        with suppress(ReliveError, TypeError, ValueError):  # `apply` has the words for them
+            number = self.give(ids, td_error)
+        try:
+            return apply(ids, td_error)
+        except PriorityError as error:
+            if not number:
+                raise
+            shown = f"`relive batches {self.path}` shows the batch, number {number}"
+            raise PriorityError(f"{error}; {shown}") from None
+
+    def _grown(self, nbytes: int, state: int) -> bool:
+        """Make room for batches of so many bytes, in a new file that has those of the old one; False if it cannot."""
+        before, old = self._slot, self._mapping
+        self._room = self._room or max(_ROOM, lined(state + state // 4))
+        self._slot = -(-(LINE + self._room + nbytes) // PAGE) * PAGE
+        try:
+            self._mapping = self._made(old, before)
+        except StorageError as error:
+            self._active = False
+            warnings.warn(f"No further batch is kept. {error}", ReliveWarning, stacklevel=4)
+            return False
+        views = [None if known is None else known[0] for known in self._views]
+        self._views = [None] * self._last
+        for index, layout in enumerate(views):
+            if layout is not None:
+                at = PAGE + index * self._slot + LINE + self._room
+                self._views[index] = layout, layout.view(self._mapping, at)
+        return True
+
+    def _made(self, old: Any = None, before: int = 0) -> mmap.mmap:
+        """Make the file, with the slots of the old one, of `before` bytes each, and let it take that one's place."""
+        size = PAGE + self._last * self._slot
+        with reported(self.path, "make the file"), replacing(self.path) as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.write(bytes(size))
+                file.flush()
+            made = mmap.mmap(file.fileno(), size)
+            head = HEADER.pack(MAGIC, FORMAT, self._last, self._slot, self._room)
+            made[: len(head) + 4] = head + zlib.crc32(head).to_bytes(4, "little")
+            for index in range(self._last if before else 0):
+                begin, there = PAGE + index * self._slot, PAGE + index * before
+                made[begin : begin + before] = old[there : there + before]
+        return made
+
+
+def begun(core: Core, path: Any, last: Any) -> None:
+    """Implement `ReplayBuffer.keep_batches`."""
+    made, before = of_arguments(path, last, _AT), core.tally.keeping
+    if before is not None:
+        before.end()
+    core.tally.keeping = made
+
+
+def of_arguments(path: Any, last: Any, at: str) -> Keeping | None:
+    """Make what `keep_batches` asks for; None where it ends."""
+    count = check.integer(last, f"{at}(last)", minimum=2)
+    if count > MOST_SLOTS:
+        raise ArgumentError(message(f"at most {MOST_SLOTS}", f"`{count}`", f"{at}(last)"))
+    return None if path is None else Keeping(os.path.abspath(check.path(path, f"{at}(path)")), count)
