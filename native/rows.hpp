@@ -27,6 +27,19 @@ struct Windows {
     uint8_t *terminated, *truncated;
 };
 
+// Offsets from an anchor in its stream, and how far they reach.
+struct Offsets {
+    const int64_t* at;
+    int64_t count, back = 0, ahead = 0;
+
+    Offsets(const int64_t* given, int64_t n) : at(given), count(n) {
+        for (int64_t i = 0; i < n; ++i) {
+            back = std::max(back, given[i] < -INT64_MAX ? INT64_MAX : -given[i]);
+            ahead = std::max(ahead, given[i]);
+        }
+    }
+};
+
 class Rows : public Places {
 public:
     std::vector<Column> columns;
@@ -289,6 +302,54 @@ public:
                 }
             }
             return behind;
+        });
+    }
+
+    // The place of an anchor, and how many steps of its stream lie before and behind it, as far as offsets reach.
+    struct Amid {
+        int64_t number, memory, back, ahead;
+    };
+
+    // Calls `each(item, amid)` for all items, in order.
+    template <typename Each>
+    void amid(const int64_t* slots, int64_t count, int64_t back, int64_t ahead, Each each) const {
+        looking([&, this](auto look) {
+            int64_t numbers[MANY], memories[MANY];
+            for (int64_t begin = 0; begin < count; begin += MANY) {
+                const int64_t n = std::min(MANY, count - begin);
+                for (int64_t i = 0; i < n; ++i) {
+                    int64_t lane_slot, number;
+                    split(slots[begin + i], lane_slot, number);
+                    const Position now = look(number);
+                    numbers[i] = number;
+                    memories[i] = memory_of(now, row_at(now, lane_slot));
+                    RELIVE_PREFETCH(marks + storage_row(number, memories[i]));
+                }
+                for (int64_t i = 0; i < n; ++i) {
+                    const int64_t at = storage_row(numbers[i], memories[i]);
+                    int64_t first = at;
+                    const int64_t before = preceding(first, back);
+                    each(begin + i, Amid{numbers[i], memories[i], before, ahead ? window(at, ahead + 1).steps - 1 : 0});
+                }
+            }
+        });
+    }
+
+    // The storage row some steps from an anchor.
+    int64_t row_from(const Amid& anchor, int64_t offset) const {
+        const int64_t memory = anchor.memory + offset;
+        return storage_row(anchor.number, wrapped(memory + ((memory >> 63) & depth)));
+    }
+
+    // The storage rows at offsets from each anchor, `[count, offsets]`, and where the stream has no step there.
+    void around(const int64_t* slots, int64_t count, const Offsets& offsets, bool repeat, int64_t* rows,
+                uint8_t* pad) const {
+        amid(slots, count, offsets.back, offsets.ahead, [=, this](int64_t i, const Amid& anchor) {
+            for (int64_t k = i * offsets.count, o = 0; o < offsets.count; ++o, ++k) {
+                const int64_t reached = std::clamp(offsets.at[o], -anchor.back, anchor.ahead);
+                pad[k] = reached != offsets.at[o];
+                rows[k] = pad[k] && !repeat ? zero_row() : row_from(anchor, reached);
+            }
         });
     }
 
