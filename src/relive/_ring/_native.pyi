@@ -208,6 +208,15 @@ class Gather:
         gammas: Float64,
         chunks: list[tuple[tuple[str, ...], Array]] | None,
     ) -> Expansion | None: ...
+    def around(
+        self,
+        ring: Ring,
+        keys: list[tuple[str, ...]],
+        offsets: list[Int64],
+        masks: list[tuple[str, ...] | None],
+        repeat: bool,
+        targets: Expansion | None,
+    ) -> Expansion | None: ...
     def sequences(
         self,
         ring: Ring,

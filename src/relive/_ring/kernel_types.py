@@ -138,6 +138,15 @@ class GatherKernel(Protocol):
         gammas: Float64,
         chunks: list[tuple[tuple[str, ...], Array]] | None,
     ) -> ExpansionKernel | None: ...
+    def around(
+        self,
+        ring: RingKernel,
+        keys: list[tuple[str, ...]],
+        offsets: list[Int64],
+        masks: list[tuple[str, ...] | None],
+        repeat: bool,
+        targets: ExpansionKernel | None,
+    ) -> ExpansionKernel | None: ...
     def sequences(
         self,
         ring: RingKernel,

@@ -86,9 +86,9 @@ class Ring:
     * `ids(slots)`: the ids of drawable slots, int64 `[B]`.
     * `windows(slots, discounts)`: the windows of `n` steps or fewer that start there, a `Windowed`; `discounts` is
       float32 `[n + 1]`, `gamma**0` to `gamma**n`. Index columns with its `at` and `after`.
-    * `around(slots, offsets, repeat)`: the storage rows at `offsets` steps from there, int64 `[K]`, an `Around`. Beyond the
-      ends of an episode its first or last step is repeated, or the row of zeros is given. `Item.window` has to reach as
-      far.
+    * `around(slots, offsets, repeat)`: the storage rows at `offsets` steps from there, int64 `[K]`, an `Around`. Beyond
+      the ends of an episode its first or last step is repeated, or the row of zeros is given. `Item.window` has to
+      reach as far.
     * `stacks(rows, frames, repeat)`: the storage rows of the `frames` newest frames at `rows`, `[B, frames]`.
     * `chunks(column, rows, steps, length)`: the first `steps` rows of a column from each of `rows` on, and zeros behind
       them, `[B, length, ...]`.

@@ -1,8 +1,8 @@
 """What one draw expands to. An item turns slots into storage rows; a sampler chooses the slots.
 
 An item of your own inherits from `Item`, and what its `bind` returns has the method of `Expander`. See `Ring` and
-`Windowed` for what they work with, `relive.testing.ItemContract` for its tests, and `examples/own_item.py` in the source
-for one that saves know by name. A class that inherits from nothing will do, too:
+`Windowed` for what they work with, `relive.testing.ItemContract` for its tests, and `examples/own_item.py` in the
+source for one that saves know by name. A class that inherits from nothing will do, too:
 
 >>> import dataclasses
 >>> import numpy as np

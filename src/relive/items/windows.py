@@ -21,7 +21,7 @@ from ._columns import Frames, check_reward, check_steps
 from ._discounts import bound
 from ._outputs import Outputs
 from ._protocol import Item
-from .transitions import Transitions, refuse_states
+from .transitions import Transitions, _Transitions, refuse_states
 
 if TYPE_CHECKING:
     from .._ring.kernel_types import ExpansionKernel
@@ -33,6 +33,7 @@ Offsets: TypeAlias = tuple[int, ...]
 Listed: TypeAlias = tuple[Any, ...]
 Found: TypeAlias = tuple[Path, Array]
 _PADS = ("repeat", "zero")
+_WANTED = {"reward": "integers, at least one", "extras": "a mapping from names of fields to offsets"}
 _FARTHEST = 2**31
 
 
@@ -51,8 +52,8 @@ class Windows(Frozen, Item, kw_only=True):
     a sum, as `Transitions(n_step, gamma)` has them: a critic learns from the same items.
 
     An item starts at every step of an episode. It can be drawn as soon as the steps at all its offsets, and what
-    follows them, are known, or the episode has ended; and until a step that it shows has been overwritten. So padding is
-    at the ends of episodes only, never where a step is still to come, or gone. A cut counts as an end.
+    follows them, are known, or the episode has ended; and until a step that it shows has been overwritten. So padding
+    is at the ends of episodes only, never where a step is still to come, or gone. A cut counts as an end.
 
     Args:
         obs: Offsets, integers of any order: 0 is the anchor, 1 the step after it. None: of the anchor alone, and
@@ -95,12 +96,13 @@ class Windows(Frozen, Item, kw_only=True):
         for name in ("obs", "action", "reward", "extras"):
             given, at = getattr(self, name), f"Windows({name})"
             if given is not None:
-                object.__setattr__(self, name, _listed(given, at))
-        if self.extras is not None and (not self.extras or isinstance(self.extras[0], int)):
-            wanted = "a mapping from names of fields to offsets"
-            raise ArgumentError(message(wanted, f"`{self.extras!r}`", "Windows(extras)"))
-        if self.reward is not None and not isinstance(self.reward[0], int):
-            raise ArgumentError(message("integers, at least one", f"`{self.reward!r}`", "Windows(reward)"))
+                listed = _listed(given, at)
+                if name in ("reward", "extras") and isinstance(listed[0], int) is (name == "extras"):
+                    wanted = (
+                        "integers, at least one" if name == "reward" else "a mapping from names of fields to offsets"
+                    )
+                    raise ArgumentError(message(wanted, f"`{given!r}`", at))
+                object.__setattr__(self, name, listed)
         if not self._given:
             wanted = "offsets of at least one field"
             raise ArgumentError(message(wanted, "none", "Windows", "draw `Transitions(...)`, or give `obs=(0,)`"))
@@ -120,10 +122,11 @@ class Windows(Frozen, Item, kw_only=True):
     @property
     def _given(self) -> dict[Path, Offsets]:
         """The offsets that were given, by the path of the fields that have them."""
-        fields = [((name,), getattr(self, name)) for name in ("obs", "action", "reward")] + [((), self.extras)]
-        return {
-            path: offsets for above, listed in fields if listed is not None for path, offsets in _walk(above, listed)
-        }
+        given = dict[Path, Offsets]()
+        for above, name in ((("obs",), "obs"), (("action",), "action"), (("reward",), "reward"), ((), "extras")):
+            listed: Any = getattr(self, name)
+            given.update(() if listed is None else _walk(above, listed))
+        return given
 
     @property
     def _target(self) -> Transitions:
@@ -142,7 +145,7 @@ class Windows(Frozen, Item, kw_only=True):
 
     def check(self, schema: Schema, steps: int) -> None:
         """Refuse offsets of fields that the schema lacks, windows longer than a lane, and state kept now and then."""
-        for path, _ in self._given.items():
+        for path in self._given:
             at = f"Windows({path[0] if path[0] in ('obs', 'action', 'reward') else 'extras'})"
             if not any(column.keys[: len(path)] == path for column in schema.columns):
                 known = ", ".join(f"`{'.'.join(column.keys)}`" for column in schema.columns)
@@ -183,11 +186,24 @@ class _Windows:
         self._states = [(c.keys, array, c.field.every) for c, array in own if c.field.every]
         if item.n_step is not None:
             without = frozenset(c.keys for pairs in shown.values() for c, _ in pairs)
-            make = partial(_targets, without=without)
+            make = partial(_Transitions, without=without)
             self._targets = bound(make, item._target, schema, ring, arena)
             self._states = []
         else:
             self._groups.append(_Group((), (0,), [pair for pair in own if not pair[0].field.every], ring, arena))
+        targets: ExpansionKernel | None = getattr(self._targets, "kernel", None)
+        if not (self._states or any(group.stacked for group in self._groups)) and bool(self._targets) is bool(targets):
+            groups = self._groups
+            places = [(place, *pair) for place, group in enumerate(groups) for pair in group.columns]
+            gather = ring.gather([array for _, _, array in places], [place for place, _, _ in places])
+            self.kernel = gather.around(
+                ring.kernel,
+                [column.keys for _, column, _ in places],
+                [group.offsets for group in groups],
+                [("pad", *group.path) if group.path else None for group in groups],
+                self._repeat,
+                targets,
+            )
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the windows around `slots`."""
@@ -218,7 +234,7 @@ class _Group:
     def __init__(
         self, path: Path, offsets: Offsets, columns: list[tuple[Column, Array]], ring: Ring, arena: Arena
     ) -> None:
-        self.path, self.offsets = path, np.array(offsets, np.int64)
+        self.path, self.offsets, self.columns = path, np.array(offsets, np.int64), columns
         plain = [pair for pair in columns if not pair[0].field.stack]
         stacked = [pair for pair in columns if pair[0].field.stack]
         self.stacked = bool(stacked)
@@ -238,12 +254,6 @@ class _Group:
             for array in arrays:
                 array[zeroed] = 0
         return list(zip(self._keys, arrays if self.path else [array[:, 0] for array in arrays], strict=True))
-
-
-def _targets(item: Transitions, schema: Schema, ring: Ring, arena: Arena, without: frozenset[Path]) -> Expander:
-    from .transitions import _Transitions
-
-    return _Transitions(item, schema, ring, arena, without)
 
 
 def _of(given: dict[Path, Offsets], keys: Path) -> tuple[Path, Offsets]:
