@@ -96,7 +96,7 @@ LEGAL = [
     ("any number of slots", "Ring.windows", "slots", LENGTHS),
     ("any number of slots", "Ring.around", "slots", LENGTHS),
     ("one offset or more", "Ring.around", "offsets", LENGTHS.removesuffix(", empty")),
-    ("one offset or more", "Gather.around", "offsets", "first: one *"),
+    ("one offset or more", "Gather.around", "offsets", "first: one fewer*, first: one more*"),
     ("windows alone", "Gather.around", "targets", "None"),
     ("any number of slots", "Expansion.items", "slots", LENGTHS),
     ("any lists; None says that they are not joined", "joined", "parts", "empty, one fewer, one more, of *, first: *"),
