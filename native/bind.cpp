@@ -61,9 +61,9 @@ Plans find_plans(nb::module_& m) {
     const nb::module_ module = nb::module_::import_("relive._ring.plans");
     m.attr("_plans") = module;
     const auto type = [&](const char* name) { return reinterpret_cast<PyTypeObject*>(module.attr(name).ptr()); };
-    return {type("Windows"), type("Expanded"), type("Unrolled"), type("Sequenced"),
-            type("Located"), type("Changes"),  type("Drawn"),    type("SampledLeaves"),
-            type("Mass"),    type("RowsRead"), type("Followed"), type("Relabelled")};
+    return {type("Windowed"), type("Expanded"),   type("Unrolled"),      type("Sequenced"), type("Located"),
+            type("Changes"),  type("Drawn"),      type("SampledLeaves"), type("Mass"),      type("RowsRead"),
+            type("Followed"), type("Relabelled"), type("Around")};
 }
 
 }  // namespace

@@ -246,6 +246,14 @@ void bind_gather(nanobind::module_& m) {
             nb::arg("ring"), nb::arg("discounts"), nb::arg("keys"), nb::arg("stacks"), nb::arg("reward").none(),
             nb::arg("gammas"), nb::arg("chunks").none())
         .def(
+            "around",
+            [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, nb::list keys, nb::list offsets,
+               nb::list masks, bool repeat, nb::object targets) {
+                return windows_of_single(nb::borrow(gather), nb::borrow(ring), keys, offsets, masks, repeat, targets);
+            },
+            nb::arg("ring"), nb::arg("keys"), nb::arg("offsets"), nb::arg("masks"), nb::arg("repeat"),
+            nb::arg("targets").none())
+        .def(
             "sequences",
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, std::int64_t length, In<float> discounts,
                bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states, bool step_ids,

@@ -149,12 +149,15 @@ public:
     std::size_t pick(std::size_t c) const { return picks_[c]; }
     const char* at(std::size_t c, std::int64_t row) const { return columns_[c].column.at(row); }
     std::size_t row(std::size_t c) const { return columns_[c].column.row; }
+    std::size_t step(std::size_t c) const { return columns_[c].column.stride; }
     nb::handle column(std::size_t c) const { return keep_[c]; }
+    // What a row of all columns touches, by picks.
+    const std::vector<Span>& spans() const { return spans_; }
 
-    // Refuse columns of another ring than this one, or that are read at more than an anchor and its successor.
-    void check_of(const PyRing& owner, const char* what) const {
+    // Refuse columns of another ring than this one, or of more lists of rows: of anchors and of their successors.
+    void check_of(const PyRing& owner, const char* what, std::size_t lists = 2) const {
         for (std::size_t c = 0; c < columns_.size(); ++c)
-            require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1, what);
+            require(picks_[c] < lists && columns_[c].rows == owner.ring.zero_row() + 1, what);
     }
 
 private:
@@ -288,5 +291,9 @@ private:
 nb::object sequences_of_single(nb::object gather, nb::object ring, std::int64_t length, In<float> discounts,
                                bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states,
                                bool step_ids, std::int64_t burn_in, bool first);
+
+// Windows of other offsets for each field, likewise.
+nb::object windows_of_single(nb::object gather, nb::object ring, nb::list keys, nb::list offsets, nb::list masks,
+                             bool repeat, nb::object targets);
 
 }  // namespace relive

@@ -131,6 +131,19 @@ nb::object PyRing::windows(In<int64_t> slots, In<float> discounts) const {
     return windows_of(slots, discounts, at, after, behind);
 }
 
+nb::object PyRing::around(In<int64_t> slots, In<int64_t> offsets, bool repeat) const {
+    check_slots(slots);
+    const Offsets reach(offsets.data, offsets.size);
+    require(reach.count > 0 && reach.back <= ring.lookback && reach.ahead < ring.rows,
+            "relive._ring._native.Ring.around: further than items reach");
+    const std::vector<npy_intp> shape{npy_intp(slots.size), npy_intp(offsets.size)};
+    Out<std::int64_t> rows(shape);
+    Out<bool> pad(shape);
+    run(slots.size * offsets.size,
+        [&] { ring.around(slots.data, slots.size, reach, repeat, rows.data, reinterpret_cast<uint8_t*>(pad.data)); });
+    return plan(plans().around, rows.array, pad.array);
+}
+
 nb::object PyRing::relabelled(In<int64_t> slots, In<double> where, int64_t n_step, int64_t strategy) const {
     check_slots(slots);
     require(where.size == slots.size, "relive._ring._native.Ring.relabelled: shapes differ");

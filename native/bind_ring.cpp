@@ -256,6 +256,7 @@ void bind_ring(nanobind::module_& m) {
         .def("standing", &PyRing::standing, nb::arg("ids"))
         .def("follow", &PyRing::follow, nb::arg("ids"), nb::arg("steps"))
         .def("stacks", &PyRing::stacks, nb::arg("newest"), nb::arg("frames"), nb::arg("repeat"))
+        .def("around", &PyRing::around, nb::arg("slots"), nb::arg("offsets"), nb::arg("repeat"))
         .def("windows", &PyRing::windows, nb::arg("slots"), nb::arg("discounts"))
         .def("relabelled", &PyRing::relabelled, nb::arg("slots"), nb::arg("where"), nb::arg("n_step"),
              nb::arg("strategy"))

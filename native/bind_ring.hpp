@@ -15,7 +15,7 @@ namespace relive {
 // The named tuples of relive/_plans.py that results are made of.
 struct Plans {
     PyTypeObject *windows, *expanded, *unrolled, *sequenced, *located, *changes, *drawn, *sampled, *mass, *read,
-        *followed, *relabelled;
+        *followed, *relabelled, *around;
 };
 const Plans& plans();
 
@@ -45,6 +45,7 @@ public:
     nb::object standing(In<int64_t> ids) const;
     nb::object follow(In<int64_t> ids, In<int64_t> steps) const;
     nb::object windows(In<int64_t> slots, In<float> discounts) const;
+    nb::object around(In<int64_t> slots, In<int64_t> offsets, bool repeat) const;
     nb::object relabelled(In<int64_t> slots, In<double> where, int64_t n_step, int64_t strategy) const;
     nb::object stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const;
     nb::object fold(nb::handle column, In<int64_t> starts, In<int32_t> steps, In<double> gammas) const;

@@ -54,6 +54,7 @@ if _TYPE_CHECKING:
     from .device import DeviceBuffer as DeviceBuffer
     from .items import Hindsight as Hindsight
     from .items import Sequences as Sequences
+    from .items import Windows as Windows
     from .items import precision_priority as precision_priority
     from .items import sequence_priority as sequence_priority
     from .mixture import Mixture as Mixture
@@ -84,6 +85,7 @@ _LATER = {
     "RateLimiter": "._flow.limiter",
     "Recent": ".samplers",
     "Sequences": ".items",
+    "Windows": ".items",
     "Saved": ".checkpoints._saved",
     "Shared": ".storage",
     "SumTree": ".sum_tree",

@@ -12,7 +12,8 @@ import storages
 from depth import pairs
 
 import relive
-from relive.testing import SCHEMAS, ItemContract, SequencesModel, TransitionsModel
+from relive._base.nests import paths
+from relive.testing import SCHEMAS, ItemContract, SequencesModel, TransitionsModel, WindowsModel
 from relive.testing.streams import Anchor
 
 GOAL = relive.Field((2,), "int64")
@@ -103,13 +104,35 @@ def discounted(schema: relive.Schema, **field: object) -> relive.Schema:
 
 
 STATE = relive.Schema(**SCHEMAS["flat"].tree, state=relive.Field((3,), every=2))
+EVERY = relive.Schema(**SCHEMAS["flat"].tree, state=relive.Field((3,), every=1))
 OWN = {
-    "state": STATE, "goals": GOALS, "stacked goals": STACKED,
+    "state": STATE, "state of every step": EVERY, "goals": GOALS, "stacked goals": STACKED,
     "discounted": discounted(SCHEMAS["nested"]),
     "discounted stacks": discounted(SCHEMAS["stacked"]),
     "discounted state": discounted(STATE, dtype="float64"),
     "discounted goals": discounted(GOALS, dtype="float16"),
 }  # fmt: skip
+
+
+def offsets(*given: int) -> list[int]:
+    """List offsets, which in a nest are a leaf; tuples are not."""
+    return list(given)
+
+
+def windows(schema: str, lookback: int = 0, **choices: object) -> tuple[object, ...]:
+    """Make windows, and their model from the same words; `lookback`: rows before the anchor, frames included."""
+    offsets = {
+        (name, *names): tuple(given)
+        for name in ("obs", "action", "reward", "extras")
+        for names, given in paths(choices.get(name) or {})
+    }
+    offsets = {path[1:] if path[0] == "extras" else path: given for path, given in offsets.items()}
+    model = WindowsModel(
+        offsets, choices.get("pad", "repeat") == "repeat", choices.get("n_step"), choices.get("gamma", 0.99), lookback
+    )
+    return relive.Windows(**choices), schema, model, None
+
+
 # The item, its schema, its model, and the fields without a time axis where time comes first.
 ITEMS = {
     "transitions": (relive.Transitions(), "nested", TransitionsModel(1, 0.99), None),
@@ -137,6 +160,18 @@ ITEMS = {
         relive.Sequences(5, n_step=2, gamma=0.9, across_episodes=True, time_major=True), "nested",
         SequencesModel(5, 2, 0.9, across=True), (),
     ),
+    "windows": windows("nested", 1, obs=offsets(-1, 0), action=offsets(*range(-1, 5))),
+    "windows of zeros": windows("nested", 3, obs=offsets(0, -3, 2), reward=offsets(1, 4), pad="zero"),
+    "windows by name": windows(
+        "nested", 6, obs={"a": offsets(-6, -2), "b": {"d": offsets(1)}}, action={"press": offsets(*range(-2, 3))},
+        extras={"note": {"x": offsets(-1, 1)}, "log_prob": offsets(-4, 0)},
+    ),
+    "windows with targets": windows("nested", 2, obs=offsets(-2, 0), action=offsets(0, 1), n_step=3, gamma=0.5),
+    "windows of the past": windows("wide", 9, obs={"odd": offsets(*range(-9, 1))}, extras={"hidden": offsets(-3)}),
+    "windows of stacks": windows("stacked", 5, obs={"camera": offsets(-2, 0), "depth": offsets(-1, 3)}),
+    "windows of stacks, zeros": windows("stacked", 4, obs=offsets(-1, 1), action=offsets(-2), n_step=2, pad="zero"),
+    "windows beside a state": windows("state of every step", 1, obs=offsets(-1, 0)),
+    "windows with discounts": windows("discounted", 1, action=offsets(-1, 0, 1), n_step=3, gamma=0.9),
     "hindsight": (hindsight(1, "future"), "goals", HindsightModel(1, "future"), None),
     "n-step hindsight": (hindsight(3, "future"), "goals", HindsightModel(3, "future"), None),
     "hindsight with chunks": (

@@ -22,6 +22,7 @@ from border_draw_calls import (
     make_sequences,
     make_transitions,
     make_updating,
+    make_windows,
 )
 from border_ring_calls import add_call, gather_call, make_adding, make_gather, make_ring, ring_call
 from border_sampler_calls import (
@@ -145,6 +146,7 @@ OWN = {
     "updating": make_updating,
     "Gather.transitions": make_transitions,
     "Gather.sequences": make_sequences,
+    "Gather.around": make_windows,
     "add": partial(add_call, several=False),
     "extend": partial(add_call, several=True),
 }

@@ -85,6 +85,35 @@ def make_transitions() -> Call:
     return Call(gather.transitions, arguments, spoilt, then)
 
 
+def make_windows() -> Call:
+    ring, arguments = lived()
+    obs, action, reward, _ = (layout.array for layout in arguments["columns"])
+    gather = native.Gather([obs, action, reward], [0, 1, 2], False)
+    given = {
+        "ring": ring,
+        "keys": [("obs",), ("nest", "action"), ("reward",)],
+        "offsets": [guard([-1, 0, 3]), guard([1, 2]), guard([0])],
+        "masks": [("pad", "obs"), ("pad", "nest"), None],
+        "repeat": True,
+        "targets": None,
+    }
+    names = {"text": lambda a: "1", "no names": lambda a: (), "a number": lambda a: 1}
+    spoilt = {
+        "keys": spoilers.lists(names),
+        "offsets": spoilers.lists({**spoilers.integers(-2, ROWS, 2**63 - 1, -(2**63)), **spoilers.arrays()}),
+        "masks": spoilers.lists({**names, "none of several": lambda a: None}),
+        "targets": {"another kernel": lambda a: gather, "a number": lambda a: 1},
+    }
+    chooser = choosers()["Queue"][0](replacement=True)
+
+    def then(expansion: Any) -> None:
+        batch = sample_with(chooser, expansion)(40)
+        if batch is not None and not all(len(values) == 40 for values in (batch.ids, batch.obs, batch.nest.action)):
+            raise SystemError("not as many items as were asked for")
+
+    return Call(gather.around, given, spoilt, then)
+
+
 def make_sequences() -> Call:
     ring, arguments = lived()
     obs, action, reward, state = (layout.array for layout in arguments["columns"])

@@ -98,6 +98,10 @@ def ring_call(name: str) -> Call:
             {"slots": slots, "discounts": discounts},
             {"slots": spoilers.indices(LANES * ROWS), "discounts": discounting},
         ),
+        "around": (
+            {"slots": slots, "offsets": guard([-1, 0, 1]), "repeat": True},
+            {"slots": spoilers.indices(LANES * ROWS), "offsets": spoilers.integers(-2, ROWS, 2**63 - 1, -(2**63))},
+        ),
         "relabelled": (
             {"slots": slots, "where": guard(np.linspace(0, 0.9, len(slots)), np.float64), "n_step": 2, "strategy": 2},
             {

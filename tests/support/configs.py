@@ -13,7 +13,7 @@ from wild_envs import SCHEMAS, WildEnvs
 import relive
 from relive._base.nests import mapped
 from relive._ring.lanes import rows_of
-from relive.testing import OracleBuffer, SequencesModel, TransitionsModel
+from relive.testing import OracleBuffer, SequencesModel, TransitionsModel, WindowsModel
 from relive.testing.streams import most_frames, stacks_of
 
 OVER = ["steps", "steps", "episodes"]
@@ -37,6 +37,7 @@ class Config:
     storage: str = "ram"  # whatever it is, nothing else changes
     boundaries: float = 0.0
     chunk: bool = False  # of Transitions
+    windows: dict[str, Any] | None = None  # arguments of Windows
     writable: bool = False  # all fields that can be
     compressed: bool = False  # in saves, likewise
 
@@ -66,13 +67,17 @@ class Config:
 
     def build(self) -> relive.ReplayBuffer:
         """Build the buffer; its capacity leaves a remainder that no lane uses."""
-        windows: dict[str, Any] = {"n_step": self.n_step, "gamma": self.gamma}
-        transitions = relive.Transitions(**windows, chunk=self.chunk)
+        targets: dict[str, Any] = {"n_step": self.n_step, "gamma": self.gamma}
+        item: Any = relive.Transitions(**targets, chunk=self.chunk)
+        if self.sequences:
+            item = relive.Sequences(**self.sequences, **targets)
+        if self.windows:
+            item = relive.Windows(**targets | self.windows)
         return relive.ReplayBuffer(
             self.fields,
             capacity=self.steps * self.num_envs + self.num_envs - 1,
             num_envs=self.num_envs,
-            item=relive.Sequences(**self.sequences, **windows) if self.sequences else transitions,
+            item=item,
             sampler=self.choice(),
             storage=storages.new(self.storage),
             seed=self.seed,
@@ -102,6 +107,12 @@ class Config:
                 every=self.every or 1,
             )
         stacks = stacks_of(self.fields.tree["obs"])
+        if self.windows:
+            choice = {"n_step": self.n_step, **self.windows}
+            offsets = {(name,): tuple(choice[name]) for name in ("obs", "action") if name in choice}
+            reach, older = _reach(self.windows), most_frames(stacks) - 1
+            lookback = max(reach, older - min(0, *choice.get("obs", (0,)), 0))
+            item = WindowsModel(offsets, choice["pad"] == "repeat", choice["n_step"], self.gamma, lookback)
         return OracleBuffer(self.num_envs, self.rows, item, self.steps, initial, stacks)
 
     def envs(self) -> WildEnvs:
@@ -112,6 +123,11 @@ class Config:
         """Return the mass of a raw priority in a draw; zero means never, for any alpha."""
         alpha = 0.0 if self.sampler is None else self.sampler["alpha"]
         return np.where(raw > 0, np.power(np.where(raw > 0, raw, 1.0), alpha), 0.0)
+
+
+def _reach(choice: dict[str, Any]) -> int:
+    """Return how many steps back windows reach."""
+    return max(0, *(-min(choice[name]) for name in ("obs", "action") if name in choice))
 
 
 def _writable(field: relive.Field) -> relive.Field:
@@ -156,15 +172,29 @@ def sequences(draw: st.DrawFn) -> tuple[dict[str, Any], int | None]:
 
 
 @st.composite
+def windows(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw arguments of `Windows`: of observations, of actions or of both, near and far."""
+    some = st.lists(st.integers(-3, 4) | st.integers(-20, 40), min_size=1, max_size=5)
+    run = st.tuples(st.integers(-4, 2), st.integers(1, 8)).map(lambda both: [*range(both[0], both[0] + both[1])])
+    both = {name: draw(some | run) for name in draw(st.sampled_from([["obs"], ["action"], ["obs", "action"]]))}
+    targets = {} if draw(st.booleans()) else {"n_step": None}
+    return {**both, "pad": draw(st.sampled_from(["repeat", "zero"])), **targets}
+
+
+@st.composite
 def configs(draw: st.DrawFn, writable: bool = False) -> Config:
     """Draw small buffers, so that a few dozen steps make several laps; every other one has `writable` fields."""
     n_step = draw(st.integers(1, 7))
     schema = draw(st.sampled_from(sorted(SCHEMAS)))
     choice, every = draw(st.one_of(st.just((None, None)), st.just((None, 1)), sequences()))
+    around = None if choice else draw(st.none() | windows())
     frames = most_frames(stacks_of(SCHEMAS[schema].tree["obs"]))
     least = n_step + frames - 1
     if choice is not None:
         least = choice["length"] + choice["burn_in"] + n_step - 1 + max(frames - 1, 1)
+    if around is not None:
+        ahead = 1 + max(0, *(max(around[name]) for name in ("obs", "action") if name in around))
+        least = max(ahead, n_step) + _reach(around) + frames - 1
     return Config(
         schema=schema,
         num_envs=draw(st.integers(1, 4)),
@@ -178,6 +208,7 @@ def configs(draw: st.DrawFn, writable: bool = False) -> Config:
         over=draw(st.sampled_from(OVER)),
         storage=draw(st.sampled_from(STORAGES)),
         boundaries=draw(st.sampled_from([0.0, 1.0])),
-        chunk=choice is None and draw(st.booleans()),
+        chunk=choice is None and around is None and draw(st.booleans()),
+        windows=around,
         writable=writable and draw(st.booleans()),
     )

@@ -231,6 +231,7 @@ def not_given(role: str, facts: Any, at: str, remedy: str = "give an equal one",
 for _kind in (
     items.Transitions,
     items.Sequences,
+    items.Windows,
     samplers.Uniform,
     samplers.Prioritized,
     samplers.Anneal,

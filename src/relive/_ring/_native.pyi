@@ -5,6 +5,7 @@ from typing import Any
 
 from .._base.types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 from .plans import (
+    Around,
     Changes,
     ColumnLayout,
     Drawn,
@@ -20,7 +21,7 @@ from .plans import (
     Sequenced,
     Stacked,
     Window,
-    Windows,
+    Windowed,
 )
 
 def simd() -> str: ...
@@ -168,7 +169,8 @@ class Ring:
     def standing(self, ids: Int64) -> Int64: ...
     def follow(self, ids: Int64, steps: Int64) -> Followed: ...
     def stacks(self, newest: Int64, frames: int, repeat: bool) -> Int64: ...
-    def windows(self, slots: Int64, discounts: Float32) -> Windows: ...
+    def around(self, slots: Int64, offsets: Int64, repeat: bool) -> Around: ...
+    def windows(self, slots: Int64, discounts: Float32) -> Windowed: ...
     def relabelled(self, slots: Int64, where: Float64, n_step: int, strategy: int) -> Relabelled: ...
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array: ...
     def chunks(self, column: Array, starts: Int64, steps: Int32, length: int) -> Array: ...
@@ -205,6 +207,15 @@ class Gather:
         reward: Array | None,
         gammas: Float64,
         chunks: list[tuple[tuple[str, ...], Array]] | None,
+    ) -> Expansion | None: ...
+    def around(
+        self,
+        ring: Ring,
+        keys: list[tuple[str, ...]],
+        offsets: list[Int64],
+        masks: list[tuple[str, ...] | None],
+        repeat: bool,
+        targets: Expansion | None,
     ) -> Expansion | None: ...
     def sequences(
         self,

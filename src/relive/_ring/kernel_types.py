@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from .._base.types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 from .plans import (
+    Around,
     Changes,
     ColumnLayout,
     Drawn,
@@ -22,7 +23,7 @@ from .plans import (
     Sequenced,
     Stacked,
     Window,
-    Windows,
+    Windowed,
 )
 
 
@@ -69,7 +70,8 @@ class RingKernel(Protocol):
     def standing(self, ids: Int64) -> Int64: ...
     def follow(self, ids: Int64, steps: Int64) -> Followed: ...
     def stacks(self, newest: Int64, frames: int, repeat: bool) -> Int64: ...
-    def windows(self, slots: Int64, discounts: Float32) -> Windows: ...
+    def windows(self, slots: Int64, discounts: Float32) -> Windowed: ...
+    def around(self, slots: Int64, offsets: Int64, repeat: bool) -> Around: ...
     def relabelled(self, slots: Int64, where: Float64, n_step: int, strategy: int) -> Relabelled: ...
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array: ...
     def chunks(self, column: Array, starts: Int64, steps: Int32, length: int) -> Array: ...
@@ -135,6 +137,15 @@ class GatherKernel(Protocol):
         reward: Array | None,
         gammas: Float64,
         chunks: list[tuple[tuple[str, ...], Array]] | None,
+    ) -> ExpansionKernel | None: ...
+    def around(
+        self,
+        ring: RingKernel,
+        keys: list[tuple[str, ...]],
+        offsets: list[Int64],
+        masks: list[tuple[str, ...] | None],
+        repeat: bool,
+        targets: ExpansionKernel | None,
     ) -> ExpansionKernel | None: ...
     def sequences(
         self,

@@ -191,7 +191,7 @@ class Changes(Record):
     seen: Int64
 
 
-class Windows(Record):
+class Windowed(Record):
     """The windows that start at drawable slots, each array `[B]`.
 
     Attributes:
@@ -213,10 +213,23 @@ class Windows(Record):
     truncated: Bool
 
 
+class Around(Record):
+    """The rows at some offsets from B anchors, within their streams.
+
+    Attributes:
+        rows: Their storage rows, `[B, K]`; those of the stream's first or last step where it has none there, or the row
+            of zeros.
+        pad: Where it has none, `[B, K]`.
+    """
+
+    rows: Int64
+    pad: Bool
+
+
 class Expanded(Record):
     """Windows, and copies of the columns' rows at their anchors and successors."""
 
-    windows: Windows
+    windows: Windowed
     copies: list[Array]
 
 

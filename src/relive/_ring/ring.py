@@ -84,8 +84,11 @@ class Ring:
     * `changes(seen)`: what became drawable, and what stopped being so, since the counters were `seen`: a `Changes`;
       with zeros, all that can be drawn.
     * `ids(slots)`: the ids of drawable slots, int64 `[B]`.
-    * `windows(slots, discounts)`: the windows of `n` steps or fewer that start there, a `Windows`; `discounts` is
+    * `windows(slots, discounts)`: the windows of `n` steps or fewer that start there, a `Windowed`; `discounts` is
       float32 `[n + 1]`, `gamma**0` to `gamma**n`. Index columns with its `at` and `after`.
+    * `around(slots, offsets, repeat)`: the storage rows at `offsets` steps from there, int64 `[K]`, an `Around`. Beyond
+      the ends of an episode its first or last step is repeated, or the row of zeros is given. `Item.window` has to
+      reach as far.
     * `stacks(rows, frames, repeat)`: the storage rows of the `frames` newest frames at `rows`, `[B, frames]`.
     * `chunks(column, rows, steps, length)`: the first `steps` rows of a column from each of `rows` on, and zeros behind
       them, `[B, length, ...]`.
@@ -156,7 +159,7 @@ class Ring:
         )
         self.write, self.cut, self.changes = kernel.write, kernel.cut, kernel.changes
         self.ids, self.locate, self.stacks = kernel.ids, kernel.locate, kernel.stacks
-        self.windows = kernel.windows
+        self.windows, self.around = kernel.windows, kernel.around
         self.fold, self.fold_sequences, self.chunks = kernel.fold, kernel.fold_sequences, kernel.chunks
 
     @staticmethod

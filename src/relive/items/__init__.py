@@ -1,8 +1,8 @@
 """What one draw expands to. An item turns slots into storage rows; a sampler chooses the slots.
 
 An item of your own inherits from `Item`, and what its `bind` returns has the method of `Expander`. See `Ring` and
-`Windows` for what they work with, `relive.testing.ItemContract` for its tests, and `examples/own_item.py` in the source
-for one that saves know by name. A class that inherits from nothing will do, too:
+`Windowed` for what they work with, `relive.testing.ItemContract` for its tests, and `examples/own_item.py` in the
+source for one that saves know by name. A class that inherits from nothing will do, too:
 
 >>> import dataclasses
 >>> import numpy as np
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from .._base.extras import later
 from .._base.memory import Arena as Arena
 from .._ring.plans import Window as Window
-from .._ring.plans import Windows as Windows
+from .._ring.plans import Windowed as Windowed
 from .._ring.ring import Ring as Ring
 from .transitions import Transitions as Transitions
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ._sequence_priority import sequence_priority as sequence_priority
     from .hindsight import Hindsight as Hindsight
     from .sequences import Sequences as Sequences
+    from .windows import Windows as Windows
 
 __getattr__ = later(
     __name__,
@@ -58,6 +59,7 @@ __getattr__ = later(
         "Item": "._protocol",
         "View": "._protocol",
         "Sequences": ".sequences",
+        "Windows": ".windows",
         "precision_priority": "._precision_priority",
         "sequence_priority": "._sequence_priority",
     },

@@ -91,11 +91,7 @@ class Transitions(Frozen, Item, kw_only=True):
         frames = f" and {older} older frames" if older else ""
         check_steps(self.n_step + older, steps, frames and f" ({self.n_step} steps{frames})", "Transitions(n_step)")
         check_reward(schema, self.n_step)
-        for column in schema.columns:
-            if (column.field.every or 1) > 1:
-                wanted = "fields that are kept at every step, at any of which a transition may start"
-                remedy = "use `every=1`, or `Sequences(starts=...)`"
-                raise ArgumentError(message(wanted, f"`every={column.field.every}`", column.path, remedy))
+        refuse_states(schema)
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand slots of `ring`."""
@@ -107,12 +103,29 @@ class Transitions(Frozen, Item, kw_only=True):
         return bound(_Transitions, self, schema, ring, arena)
 
 
+def refuse_states(schema: Schema) -> None:
+    """Refuse fields that are not kept at every step, for items that start at any."""
+    for column in schema.columns:
+        if (column.field.every or 1) > 1:
+            wanted = "fields that are kept at every step, at any of which a transition may start"
+            remedy = "use `every=1`, or `Sequences(starts=...)`"
+            raise ArgumentError(message(wanted, f"`every={column.field.every}`", column.path, remedy))
+
+
 class _Transitions:
     """Plans windows, then has all columns copied in one pass over the rows; stacks of frames in a second one."""
 
     kernel: ExpansionKernel | None = None  # none for this schema, or with these kernels
 
-    def __init__(self, item: Transitions, schema: Schema, ring: Ring, arena: Arena) -> None:
+    def __init__(
+        self,
+        item: Transitions,
+        schema: Schema,
+        ring: Ring,
+        arena: Arena,
+        without: frozenset[tuple[str, ...]] = frozenset(),
+    ) -> None:
+        """Prepare to expand slots, without the anchor's own values of some columns."""
         self._ring = ring
         powers = item.gamma ** np.arange(item.n_step + 1, dtype=np.float64)
         self._gammas, self._discounts = powers, powers.astype(np.float32)
@@ -123,12 +136,12 @@ class _Transitions:
         self._chunks = [(c.keys, array) for c, array in columns if item.chunk and c.keys[0] == "action"]
         self._ahead = np.arange(item.n_step)
         stacked = [(c, array) for c, array in columns if c.field.stack]
-        chunked = [keys for keys, _ in self._chunks]
+        left = {keys for keys, _ in self._chunks} | without
         # A column's keys in the batch, its array, and whether it is read at the anchor (0) or at the successor (1).
         jobs = [
             (c.keys, array, 0)
             for c, array in columns
-            if not (c.field.every or c.field.stack or (self._folds and c.keys == ("reward",)) or c.keys in chunked)
+            if not (c.field.every or c.field.stack or (self._folds and c.keys == ("reward",)) or c.keys in left)
         ]
         jobs += [(("next_obs", *c.keys[1:]), array, 1) for c, array in columns[: schema.num_obs] if not c.field.stack]
         self._outputs = Outputs([array for _, array, _ in jobs], arena)

@@ -21,7 +21,7 @@ from ._item_contract import ItemContract
 from ._sampler_contract import SamplerContract
 from ._storage_contract import StorageContract
 from .agreement import assert_items, assert_same_buffer
-from .item_models import ItemModel, SequencesModel, TransitionsModel
+from .item_models import ItemModel, SequencesModel, TransitionsModel, WindowsModel
 from .oracle import OracleBuffer
 from .streams import Anchor, Episode, Step
 from .synthetic import BOTH, GO, JUMP, SCHEMAS, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs
@@ -46,6 +46,7 @@ __all__ = [
     "StorageContract",
     "SyntheticEnvs",
     "TransitionsModel",
+    "WindowsModel",
     "assert_items",
     "assert_same_buffer",
     "strategies",

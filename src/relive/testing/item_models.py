@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from .._base.nests import mapped
+from .._base.nests import mapped, nested, paths
 from .nests import Nested, same_bytes, stacked
 from .streams import Anchor, Episode, Step
 
@@ -172,6 +173,64 @@ class SequencesModel:
             values[front : front + len(shown)] = shown
             fields[name] = stacked(values)
         return fields
+
+
+@dataclass(frozen=True)
+class WindowsModel:
+    """The steps at some offsets from the anchor, by field: the model of `relive.Windows`.
+
+    Attributes:
+        offsets: The offsets of each field, by the names that lead to it.
+        repeat: Whether the nearest step is shown where there is none; else zeros are.
+        n: Longest window of a target; None: none.
+        gamma: Discount per step.
+        lookback: Rows before the anchor that the item needs, where its stream has them.
+        starts: As in other models.
+        older: Likewise.
+
+    >>> WindowsModel({("obs",): (-1, 0), ("action",): (0, 1, 2)}, lookback=1).span
+    3
+    """
+
+    offsets: Mapping[tuple[str, ...], tuple[int, ...]]
+    repeat: bool = True
+    n: int | None = None
+    gamma: float = 0.99
+    lookback: int = 0
+    starts: int = 1
+    older: int = 0
+    grows = False
+
+    @property
+    def span(self) -> int:
+        """Steps from the anchor on that have to be there."""
+        return max([1 + max(offsets) for offsets in self.offsets.values()] + [self.n or 1])
+
+    def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
+        """Return the windows around `anchor`, or None while some of their steps are to come."""
+        if TransitionsModel(self.span, self.gamma).expand(anchor) is None:
+            return None
+        steps = anchor.episode.steps
+        fields = _fields_of(anchor.step)
+        if self.n is not None:
+            fields |= TransitionsModel(self.n, self.gamma).expand(anchor) or {}
+        flat, masks = dict(paths(fields)), dict[tuple[str, ...], Any]()
+        for path, offsets in self.offsets.items():
+            places = [anchor.position + offset for offset in offsets]
+            near = [min(max(place, 0), len(steps) - 1) for place in places]
+            pad = np.array(places) != near
+            masks["pad", *path] = pad
+            rows = [dict(paths(_fields_of(steps[place]))) for place in near]
+            for keys in [keys for keys in flat if keys[: len(path)] == path]:
+                values = [row[keys] for row in rows]
+                if not self.repeat:
+                    values = [_zeros(value) if gone else value for value, gone in zip(values, pad, strict=True)]
+                flat[keys] = stacked(values)
+        return nested([*flat.items(), *masks.items()])
+
+
+def _fields_of(step: Step) -> dict[str, Nested]:
+    return {"obs": step.obs, "action": step.action, **step.extras, "reward": step.reward}
 
 
 def _previous(anchor: Anchor) -> Step | None:

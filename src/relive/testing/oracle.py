@@ -202,6 +202,8 @@ class OracleBuffer:
 
     def older(self, anchor: Anchor) -> int:
         """Count the rows before the anchor that the item reads, older frames of the first observation included."""
+        if hasattr(self.item, "lookback"):
+            return min(int(self.item.lookback), anchor.position + anchor.episode.history)
         shown = min(getattr(self.item, "burn_in", 0), anchor.position)  # steps in front of the anchor
         first = anchor.position - shown
         frames = min(self.frames - 1, first + anchor.episode.history)

@@ -65,6 +65,26 @@ class Gather:
             chunks: Columns beside these that are shown at every step of a window, and their keys; None: without a mask.
         """
 
+    def around(
+        self,
+        ring: RingRows,
+        keys: Sequence[tuple[str, ...]],
+        offsets: Sequence[Int64],
+        masks: Sequence[tuple[str, ...] | None],
+        repeat: bool,
+        targets: object,
+    ) -> None:
+        """Do nothing: only the native kernel has a fast path that expands windows inside `sample`.
+
+        Args:
+            ring: The ring.
+            keys: Of every column, in the batch.
+            offsets: Lists of offsets from the anchor; `picks` names that of each column.
+            masks: The keys of the mask of each list; None: it has one offset, without an axis.
+            repeat: As in `Ring.around`.
+            targets: What expands the transitions whose fields items have besides; None: they have none.
+        """
+
     def sequences(
         self,
         ring: RingRows,

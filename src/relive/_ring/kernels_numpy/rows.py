@@ -30,7 +30,7 @@ from ..lanes import (
     place_of,
     ranges,
 )
-from ..plans import Changes, ColumnLayout, Followed, Located, State, Unrolled, Window, Windows
+from ..plans import Around, Changes, ColumnLayout, Followed, Located, State, Unrolled, Window, Windowed
 
 SEEN = [OLDEST, READY, HEAD]
 
@@ -182,7 +182,7 @@ class RingRows:
             begun |= (self.marks[self.at(memory, lanes)] & FIRST) > 0
         return rows
 
-    def windows(self, slots: Int64, discounts: Float32) -> Windows:
+    def windows(self, slots: Int64, discounts: Float32) -> Windowed:
         """Return the windows of at most `len(discounts) - 1` steps that start at drawable `slots`."""
         lanes, rows = self.rows_at(slots)
         memory = rows % self.depth
@@ -196,7 +196,25 @@ class RingRows:
         terminated, truncated = (mark & TERMINATED) > 0, (mark & TRUNCATED) > 0
         discount = np.where(terminated | ((mark & LOST) > 0), np.float32(0), discounts[steps])
         at = self.storage(memory, lanes)
-        return Windows(rows * self.num_lanes + lanes, at, after, steps, discount, terminated, truncated)
+        return Windowed(rows * self.num_lanes + lanes, at, after, steps, discount, terminated, truncated)
+
+    def around(self, slots: Int64, offsets: Int64, repeat: bool) -> Around:
+        """Return the rows at `offsets` steps from drawable `slots`, as far as the items' window reaches.
+
+        Before the stream's first step and behind its last one, that step is repeated, or the row of zeros is used.
+        """
+        lanes, rows = self.rows_at(slots)
+        memory, back = rows % self.depth, int(-offsets.min(initial=0))
+        _, lead, _ = self._back(lanes, memory, back)
+        ahead, mark = np.zeros(len(slots), np.int64), self.marks[self.at(memory, lanes)]
+        for _ in range(int(offsets.max(initial=0))):
+            going = (mark & END) == 0
+            ahead += going
+            mark = np.where(going, self.marks[self.at(memory + ahead, lanes)], mark)
+        reached = np.clip(offsets, (lead - back)[:, None], ahead[:, None])
+        pad = reached != offsets
+        found = self.storage(memory[:, None] + reached, lanes[:, None])
+        return Around(found if repeat else np.where(pad, self.zero_row, found), pad)
 
     def _successors(self, lanes: Int64, memory: Int64) -> Int64:
         """Return the storage rows of the observations after the steps at `memory`; their own if none was given."""
