@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .._flow.limit import Limit
+    from .._ring.kernel_types import RingKernel
     from .reading import Reader
 
 # Items that stay bound to a buffer's steps.
@@ -54,6 +55,8 @@ class Access:
         keeps: What the ring records for every row.
         busy: Lanes that other processes were writing when the buffer was opened.
         alone: Whether no other process writes to the arrays.
+        joint: What calls without a Python frame have to know of other processes; None: there are none, or the calls are
+            made in Python.
         shares_sampler: Whether a forked child would write the sampler's arrays, too.
         forked: Whether this process is such a child.
     """
@@ -61,6 +64,7 @@ class Access:
     busy: Sequence[int] = ()
     alone = True
     shares_sampler = forked = False
+    joint: tuple[RingKernel, Int64, Access, int] | None = None
 
     def __init__(self, window: Window, keeps: Sequence[str]) -> None:
         self.window, self.keeps = window, keeps
@@ -98,8 +102,15 @@ class Access:
         """Return the sampler's short way to update priorities, after a look at what other processes wrote."""
         return update
 
-    def draw(self, core: Core, n: int, beta: float | None) -> Fields:
-        """Draw `n` items by the sampler, weights included; the core's `refresh` has been called."""
+    def draw(self, core: Core, n: int, beta: float | None, first: Draw | None = None) -> Fields:
+        """Draw `n` items by the sampler, weights included; the core's `refresh` has been called.
+
+        Args:
+            core: Of the buffer.
+            n: How many.
+            beta: The exponent of the weights for this call; None: the sampler's own.
+            first: What the sampler chose already for this draw.
+        """
         rng = core.tally.rng
         draw = core.index.draw(n, rng, beta)
         fields = core.expander.expand(draw.slots, rng)

@@ -245,9 +245,16 @@ class Kernels(Protocol):
         most: int,
         batch: type[Any],
         fallback: Callable[..., Any],
+        joint: tuple[RingKernel, Int64, Any, int] | None,
+        redraw: Callable[..., Any],
     ) -> Callable[..., Any]: ...
     def updating(
-        self, lock: LockKernel, chooser: ChooserKernel, counts: Int64, fallback: Callable[..., int]
+        self,
+        lock: LockKernel,
+        chooser: ChooserKernel,
+        counts: Int64,
+        fallback: Callable[..., int],
+        joint: tuple[RingKernel, Int64, Any, int] | None,
     ) -> Callable[..., int]: ...
     def joined(self, parts: list[Any]) -> dict[str, Any] | None: ...
     def ending(self, begun: bool) -> None: ...
