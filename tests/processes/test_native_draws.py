@@ -1,4 +1,4 @@
-"""Native draws and updates beside other processes: what the same calls in Python would do, also where they lose rows."""
+"""Native draws and updates next to other processes: the results of the same calls in Python, also where rows go."""
 
 from __future__ import annotations
 

@@ -55,8 +55,6 @@ class Access:
         keeps: What the ring records for every row.
         busy: Lanes that other processes were writing when the buffer was opened.
         alone: Whether no other process writes to the arrays.
-        joint: What calls without a Python frame have to know of other processes; None: there are none, or the calls are
-            made in Python.
         shares_sampler: Whether a forked child would write the sampler's arrays, too.
         forked: Whether this process is such a child.
     """
@@ -64,10 +62,14 @@ class Access:
     busy: Sequence[int] = ()
     alone = True
     shares_sampler = forked = False
-    joint: tuple[RingKernel, Int64, Access, int] | None = None
 
     def __init__(self, window: Window, keeps: Sequence[str]) -> None:
         self.window, self.keeps = window, keeps
+
+    @property
+    def joint(self) -> tuple[RingKernel, Int64, Access, int] | None:
+        """The needs of calls without a Python frame; None: there are no other processes, or Python makes the calls."""
+        return None
 
     @property
     def may_write(self) -> bool:

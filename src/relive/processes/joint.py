@@ -46,6 +46,7 @@ from ._description import (
 from ._hold import Hold
 
 if TYPE_CHECKING:
+    from .._ring.kernel_types import RingKernel
     from ._view import ReaderView
 
 _ATTEMPTS, _LONGEST = 10_000, 30.0  # of redraws, and seconds of them
@@ -75,7 +76,7 @@ class JointAccess(Access):
     Attributes:
         memory: As above.
         hold: What writers wait for while the buffer is saved; None: they do not.
-        window, keeps, busy, shares_sampler, forked, joint: As in `Access`. Until `bind` no other process can claim the lanes
+        window, keeps, busy, shares_sampler, forked: As in `Access`. Until `bind` no other process can claim the lanes
             that are not busy.
     """
 
@@ -129,9 +130,12 @@ class JointAccess(Access):
             self._view = ReaderView(window, ring)
             self._seen = self._view.ring
         self._backlog = Backlog(self._seen)
-        if self._view is None:
-            self.joint = self._seen.kernel, self._counted, self, FEW
         return self._seen
+
+    @property
+    def joint(self) -> tuple[RingKernel, Int64, Access, int] | None:
+        """The needs of native calls, as in `Access`; None for a view of other rows, which Python takes in."""
+        return (self._seen.kernel, self._counted, self, FEW) if self._view is None else None
 
     def following(self, index: Index) -> Index:
         """Act as `Access` says."""
