@@ -196,7 +196,7 @@ def ids(core: Core, item: Item | None) -> Int64:
         core.access.look()
         if item is not None:
             return core.readers.of(item, "ReplayBuffer.ids(item)").ids()
-        return core.ring.drawable_ids()
+        return core.ring.kernel.drawable()
 
 
 def read(core: Core, ids: Any, item: Item | None) -> Batch:

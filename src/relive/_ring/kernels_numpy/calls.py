@@ -71,6 +71,7 @@ def adding(
     refresh: Callable[[], object] | None,
     fallback: Callable[..., Int64],
     several: bool,
+    room: Int64 | None,
 ) -> Callable[..., Int64]:
     """`add`, or with `several` steps `extend`, as an object that is called with the method's keywords.
 
@@ -86,6 +87,8 @@ def adding(
             to `fallback`.
         fallback: The same call in Python.
         several: Whether it is `extend`.
+        room: How many steps may be added before a limiter has to be asked, which `fallback` does, int64 `[1]`; the call
+            takes its steps from it. None: there is no limiter.
     """
     return fallback
 
