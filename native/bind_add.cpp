@@ -9,17 +9,19 @@ namespace {
 class Add : public Call {
 public:
     Add(nb::handle_t<PyRing> ring, nb::handle_t<Lock> lock, nb::object coerce, nb::object refresh, nb::object fallback,
-        bool several)
+        bool several, const std::optional<InOut<int64_t>>& room)
         : ring_(nb::cast<PyRing&>(ring)),
           lock_(nb::cast<Lock&>(lock)),
           coerce_(std::move(coerce)),
           refresh_(std::move(refresh)),
           fallback_(std::move(fallback)),
-          held_(nb::make_tuple(ring, lock)),
+          held_(nb::make_tuple(ring, lock, room ? nb::borrow(room->object) : nb::none())),
+          room_(room ? room->data : nullptr),
           several_(several) {
         for (const nb::object& callable : {coerce_, refresh_, fallback_})
             if (!PyCallable_Check(callable.ptr()) && !(callable.is(refresh_) && refresh_.is_none()))
                 throw nb::type_error("relive._ring._native.adding: it cannot be called");
+        require(!room || room->size == 1, "relive._ring._native.adding: `room` is not one number");
         ring_.guard(lock);
     }
 
@@ -47,6 +49,7 @@ private:
     PyRing& ring_;
     Lock& lock_;
     nb::object coerce_, refresh_, fallback_, held_;
+    int64_t* room_;  // steps that a limiter lets in without being asked; null: there is none
     bool several_;
 
     // Lets go of the values of a call.
@@ -71,9 +74,11 @@ private:
         if (ring_.reaches_limit(steps)) return {};
         const bool one_axis = !several_ || inputs.flat();
         const npy_intp count = npy_intp(steps.n * steps.length);
+        if (room_ && *room_ < count) return {};
         const Lead& lead = inputs.lead();
         Out<std::int64_t> ids = one_axis ? Out<std::int64_t>(count)
                                          : Out<std::int64_t>(std::vector<npy_intp>{lead.sizes[0], lead.sizes[1]});
+        if (room_) *room_ -= count;
         ring_.put(steps, ids.data);
         ring_.asked += inputs.asked();
         ring_.notice();
@@ -125,10 +130,10 @@ void bind_add(nanobind::module_& m) {
     m.def(
         "adding",
         [](nb::handle_t<PyRing> ring, nb::handle_t<Lock> lock, nb::object coerce, nb::object refresh,
-           nb::object fallback, bool several) {
-            return callable(
-                std::make_unique<Add>(ring, lock, std::move(coerce), std::move(refresh), std::move(fallback), several));
+           nb::object fallback, bool several, std::optional<InOut<int64_t>> room) {
+            return callable(std::make_unique<Add>(ring, lock, std::move(coerce), std::move(refresh),
+                                                  std::move(fallback), several, room));
         },
         nb::arg("ring"), nb::arg("lock"), nb::arg("coerce"), nb::arg("refresh").none(), nb::arg("fallback"),
-        nb::arg("several"));
+        nb::arg("several"), nb::arg("room").none());
 }

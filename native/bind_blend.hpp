@@ -62,13 +62,14 @@ public:
             if (weighed) std::swap(values[i], values[j]);
         }
         if (!weighed) {
-            if (weights) std::fill_n(weights, n, 1.0f);
+            if (weights) std::fill_n(weights, n, 1.0f), std::fill_n(values, n, 1.0);
             return;
         }
         const double reference = weighing_.scale ? 1.0 / double(most_) : chosen().smallest(values, n);
         chosen().weights(values, n, reference, beta, weights);
     }
 
+    bool leaves_masses() const override { return weighing_.scale == 0; }
     void probability(const int64_t* slots, int64_t n, double* result) override {
         find_law();
         std::vector<double> scratch(static_cast<size_t>(n));

@@ -53,10 +53,73 @@ private:
 enum Count { DRAWN, UPDATES, STALE };
 enum Notice_ { DUE, DRAWS };
 
+// How a call meets other processes that write to the ring; without any it does nothing. As `JointAccess` in
+// relive.processes, to which it leaves what is rare.
+class Joint {
+public:
+    // `given`: None, or the ring, counts that all processes see, what knows whether this process was forked, and how
+    // many rows a call takes in.
+    explicit Joint(const nb::object& given) : given_(given) {
+        if (given.is_none()) return;
+        ring_ = &nb::cast<PyRing&>(given[0]);
+        const auto counts = taken<InOut<int64_t>>(given[1], "relive._ring._native: counts of another shape");
+        require(counts.size > RARITY, "relive._ring._native: counts of another shape");
+        counts_ = counts.data;
+        access_ = given[2];
+        most_ = nb::cast<int64_t>(given[3]);
+    }
+
+    explicit operator bool() const { return ring_; }
+    const nb::object& held() const { return given_; }
+
+    // Look at the ring; false where the call is left to Python.
+    bool look() {
+        if (!ring_) return true;
+        if (!access_.attr(forked_).is(nb::handle(Py_False))) return false;
+        ring_->look();
+        return ring_->ready.came <= most_;
+    }
+    // The sampler has taken in all that the look saw.
+    void settle() {
+        if (ring_) ring_->ready.settle();
+    }
+    // Whether some of the copied items have to be thrown away.
+    bool overtaken(const int64_t* ids, int64_t n, void* room) const {
+        int64_t all = 0;
+        for (int64_t i = 0; i < n; ++i) all |= ids[i];
+        return all < 0 || ring_->ring.overtaken(ring_->ready, ids, n, static_cast<uint8_t*>(room));
+    }
+
+    // Count for monitors in other processes. Of one draw in some they see how probable an item was.
+    void drew(Chooser& chooser, const int64_t* ids, int64_t n, const int64_t* slots) {
+        constexpr int64_t LOOKS = 16;
+        counts_[DRAWN] += n;
+        counts_[LAST_ID] = ids[n / 2];
+        if (draws_++ % LOOKS) return;
+        double chance;
+        chooser.probability(slots, 1, &chance);
+        chance *= double(ring_->ring.sums(false).of.drawable);
+        counts_[RARITY] = chance > 0 ? int64_t(1e9 * std::log(chance)) : 0;
+    }
+    void updated(int64_t given, int64_t stale) {
+        if (!ring_) return;
+        counts_[UPDATES] += given;
+        counts_[STALE] += stale;
+    }
+
+private:
+    enum { DRAWN, UPDATES, STALE, REDRAWN, LAST_ID, RARITY };
+    nb::object given_, access_;
+    const nb::object forked_ = nb::steal(PyUnicode_InternFromString("forked"));
+    PyRing* ring_ = nullptr;
+    int64_t *counts_ = nullptr, most_ = 0, draws_ = 0;
+};
+
 class Sample : public Call {
 public:
     Sample(nb::object lock, nb::object chooser, nb::object expansion, nb::object tally, InOut<int64_t> counts,
-           InOut<int64_t> notices, int64_t first_notice, int64_t most, nb::object batch, nb::object fallback)
+           InOut<int64_t> notices, int64_t first_notice, int64_t most, nb::object batch, nb::object fallback,
+           nb::object joint, nb::object redraw)
         : lock_(nb::cast<Lock&>(lock)),
           chooser_(nb::cast<Chooser&>(chooser)),
           expansion_(nb::cast<Expansion&>(expansion)),
@@ -69,9 +132,12 @@ public:
           fields_(batch_.attr("__dict__")["_fields"]),
           set_fields_(reinterpret_cast<descrsetfunc>(PyType_GetSlot(Py_TYPE(fields_.ptr()), Py_tp_descr_set))),
           fallback_(std::move(fallback)),
-          held_(nb::make_tuple(lock, chooser, expansion, counts.object, notices.object)) {
+          redraw_(std::move(redraw)),
+          joint_(joint),
+          held_(nb::make_tuple(lock, chooser, expansion, counts.object, notices.object, joint)) {
         require(counts.size == 3 && notices.size == 2, "relive._ring._native.sampling: counts of another shape");
-        if (!PyType_Check(batch_.ptr()) || !set_fields_ || !PyCallable_Check(fallback_.ptr()))
+        if (!PyType_Check(batch_.ptr()) || !set_fields_ || !PyCallable_Check(fallback_.ptr()) ||
+            !PyCallable_Check(redraw_.ptr()))
             throw nb::type_error("relive._ring._native.sampling: no batch, or nothing that can be called");
         auto layout = std::make_shared<Layout>();
         expansion_.lay_out(*layout);
@@ -94,7 +160,7 @@ public:
     }
 
     int traverse(visitproc visit, void* arg) const override {
-        for (const nb::object* held : {&tally_, &batch_, &fields_, &fallback_, &held_}) Py_VISIT(held->ptr());
+        for (const nb::object* held : {&tally_, &batch_, &fields_, &fallback_, &redraw_, &held_}) Py_VISIT(held->ptr());
         return 0;
     }
 
@@ -106,7 +172,9 @@ private:
     int64_t first_notice_, most_;
     nb::object tally_, batch_, fields_;
     descrsetfunc set_fields_;
-    nb::object fallback_, held_;
+    nb::object fallback_, redraw_;
+    Joint joint_;
+    nb::object held_;
     std::vector<nb::object> names_;  // interned
     std::shared_ptr<const Layout> layout_;
     size_t ids_ = 0;
@@ -143,7 +211,10 @@ private:
     nb::object attempt(int64_t n, const std::optional<double>& beta) {
         const bool watched = chooser_.prioritizes() && !counts_[UPDATES];
         if (notices_[DUE] || (watched && notices_[DRAWS] + 1 == first_notice_)) return {};
-        if (chooser_.refresh() < (chooser_.replacement() ? 1 : n)) return {};
+        if (!joint_.look()) return {};
+        const int64_t known = chooser_.refresh();
+        joint_.settle();
+        if (known < (chooser_.replacement() ? 1 : n)) return {};
         if (!uniforms_.use(tally_.attr(name(0)))) return {};
 
         // All memory first: behind the draw from the generator nothing fails.
@@ -172,6 +243,11 @@ private:
         const double exponent = chooser_.begin(beta ? &*beta : nullptr);
         run(n, [&] { chooser_.choose(u, n, exponent, slots, values, weights); });
         expansion_.expand(slots, n, to.data(), reinterpret_cast<int64_t*>(values + n));
+        if (joint_) {
+            const auto* ids = reinterpret_cast<const int64_t*>(to[ids_]);
+            if (joint_.overtaken(ids, n, u)) return redrawn(n, slots, weights, values, exponent, beta);
+            joint_.drew(chooser_, ids, n, slots);
+        }
         std::memcpy(PyBytes_AsString(last.ptr()), to[ids_], size_t(n) * 8);
         std::memcpy(PyBytes_AsString(last.ptr()) + n * 8, weights, size_t(n) * 4);
         nb::setattr(tally_, name(1), last);
@@ -179,16 +255,30 @@ private:
         if (watched) ++notices_[DRAWS];
         return batch;
     }
+
+    // The batch that Python makes of these items: it draws again what other processes have written over.
+    nb::object redrawn(int64_t n, const int64_t* slots, const float* weights, const double* values, double exponent,
+                       const std::optional<double>& beta) {
+        Out<int64_t> which(n);
+        Out<float> weight(n);
+        Out<double> mass(n);
+        std::copy_n(slots, n, which.data);
+        std::copy_n(weights, n, weight.data);
+        std::copy_n(values, n, mass.data);
+        const nb::object masses = chooser_.leaves_masses() ? mass.array : nb::none();
+        return redraw_(which.array, weight.array, masses, exponent, beta);
+    }
 };
 
 class Update : public Call {
 public:
-    Update(nb::object lock, nb::object chooser, InOut<int64_t> counts, nb::object fallback)
+    Update(nb::object lock, nb::object chooser, InOut<int64_t> counts, nb::object fallback, nb::object joint)
         : lock_(nb::cast<Lock&>(lock)),
           chooser_(nb::cast<Chooser&>(chooser)),
           counts_(counts.data),
           fallback_(std::move(fallback)),
-          held_(nb::make_tuple(lock, chooser, counts.object)) {
+          joint_(joint),
+          held_(nb::make_tuple(lock, chooser, counts.object, joint)) {
         require(counts.size == 3, "relive._ring._native.updating: counts of another shape");
         if (!PyCallable_Check(fallback_.ptr())) throw nb::type_error("relive._ring._native.updating: no call");
     }
@@ -214,7 +304,9 @@ private:
     Lock& lock_;
     Chooser& chooser_;
     int64_t* counts_;
-    nb::object fallback_, held_;
+    nb::object fallback_;
+    Joint joint_;
+    nb::object held_;
 
     // Whether there are two arguments, by position or by name.
     static bool read(PyObject* const* arguments, Py_ssize_t given, PyObject* names, nb::handle& ids,
@@ -248,8 +340,11 @@ private:
     }
 
     int64_t set(const Updates& updates) {
+        if (!joint_.look()) return -1;
         const int64_t kept = chooser_.update(updates);
+        joint_.settle();
         if (kept < 0) return kept;
+        joint_.updated(updates.n, updates.n - kept);
         counts_[UPDATES] += updates.n;
         counts_[STALE] += updates.n - kept;
         return kept;
@@ -265,18 +360,20 @@ void bind_draw(nanobind::module_& m) {
         "sampling",
         [](nb::handle_t<Lock> lock, nb::handle_t<Chooser> chooser, nb::handle_t<Expansion> expansion, nb::object tally,
            InOut<int64_t> counts, InOut<int64_t> notices, int64_t first_notice, int64_t most, nb::object batch,
-           nb::object fallback) {
-            return callable(std::make_unique<Sample>(nb::borrow(lock), nb::borrow(chooser), nb::borrow(expansion),
-                                                     std::move(tally), counts, notices, first_notice, most,
-                                                     std::move(batch), std::move(fallback)));
+           nb::object fallback, nb::object joint, nb::object redraw) {
+            return callable(std::make_unique<Sample>(
+                nb::borrow(lock), nb::borrow(chooser), nb::borrow(expansion), std::move(tally), counts, notices,
+                first_notice, most, std::move(batch), std::move(fallback), std::move(joint), std::move(redraw)));
         },
         nb::arg("lock"), nb::arg("chooser"), nb::arg("expansion"), nb::arg("tally"), nb::arg("counts"),
-        nb::arg("notices"), nb::arg("first_notice"), nb::arg("most"), nb::arg("batch"), nb::arg("fallback"));
+        nb::arg("notices"), nb::arg("first_notice"), nb::arg("most"), nb::arg("batch"), nb::arg("fallback"),
+        nb::arg("joint").none(), nb::arg("redraw"));
     m.def(
         "updating",
-        [](nb::handle_t<Lock> lock, nb::handle_t<Chooser> chooser, InOut<int64_t> counts, nb::object fallback) {
-            return callable(
-                std::make_unique<Update>(nb::borrow(lock), nb::borrow(chooser), counts, std::move(fallback)));
+        [](nb::handle_t<Lock> lock, nb::handle_t<Chooser> chooser, InOut<int64_t> counts, nb::object fallback,
+           nb::object joint) {
+            return callable(std::make_unique<Update>(nb::borrow(lock), nb::borrow(chooser), counts, std::move(fallback),
+                                                     std::move(joint)));
         },
-        nb::arg("lock"), nb::arg("chooser"), nb::arg("counts"), nb::arg("fallback"));
+        nb::arg("lock"), nb::arg("chooser"), nb::arg("counts"), nb::arg("fallback"), nb::arg("joint").none());
 }

@@ -1,5 +1,6 @@
 // What is read off a ring, as plans: the part of PyRing that changes nothing.
 #include "bind_ring.hpp"
+#include "changes.hpp"
 #include "checks.hpp"
 #include "chunks.hpp"
 #include "hindsight.hpp"
@@ -29,6 +30,28 @@ nb::object PyRing::ids(In<int64_t> slots) const {
     Out<std::int64_t> ids(slots.size);
     run(slots.size, [&] { ring.ids(slots.data, slots.size, ids.data); });
     return ids.array;
+}
+
+nb::object PyRing::drawable() const {
+    std::vector<Seen> now(static_cast<size_t>(ring.lanes));
+    int64_t most = 0, count = 0;
+    for (int64_t number = 0; number < ring.lanes; ++number) {
+        now[size_t(number)] = relive::look(ring.lane_of[number]);
+        most += std::max(now[size_t(number)].ready - now[size_t(number)].oldest, int64_t(0));
+    }
+    Out<std::int64_t> ids(most);
+    run(most, [&] {
+        for (int64_t number = 0; number < ring.lanes; ++number) {
+            const Seen& lane = now[size_t(number)];
+            const Position at = ring.position(number, lane.head);
+            int64_t memory = lane.oldest < lane.ready ? ring.memory_of(at, lane.oldest) : 0;
+            for (int64_t row = lane.oldest; row < lane.ready; ++row, memory = ring.wrapped(memory + 1)) {
+                ids.data[count] = row * ring.lanes + number;
+                count += (ring.mark_at(ring.storage_row(number, memory)) & ANCHOR) == ANCHOR;
+            }
+        }
+    });
+    return count == most ? ids.array : ids.array[nb::slice(count)];
 }
 
 nb::object PyRing::locate(In<int64_t> ids) const {

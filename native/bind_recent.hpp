@@ -150,6 +150,7 @@ public:
         recency_.choose(u, n, slots, values);
         if (weights) chosen().weights(values, n, recency_.reference(weighing_.scale, values, n), beta, weights);
     }
+    bool leaves_masses() const override { return weighing_.scale == 0; }
     void probability(const int64_t* slots, int64_t n, double* result) override {
         recency_.masses_at(slots, n, result);
         probable(result, n);

@@ -252,6 +252,7 @@ void bind_ring(nanobind::module_& m) {
         .def("cut", &PyRing::cut, nb::arg("lanes"))
         .def("changes", &PyRing::changes, nb::arg("seen"))
         .def("ids", &PyRing::ids, nb::arg("slots"))
+        .def("drawable", &PyRing::drawable)
         .def("locate", &PyRing::locate, nb::arg("ids"))
         .def("standing", &PyRing::standing, nb::arg("ids"))
         .def("follow", &PyRing::follow, nb::arg("ids"), nb::arg("steps"))

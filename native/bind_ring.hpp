@@ -41,6 +41,8 @@ public:
     void cut(In<int64_t> numbers);
     nb::object changes(In<int64_t, 2> seen) const;
     nb::object ids(In<int64_t> slots) const;
+    // The ids of all items that can be drawn, by lane and age.
+    nb::object drawable() const;
     nb::object locate(In<int64_t> ids) const;
     nb::object standing(In<int64_t> ids) const;
     nb::object follow(In<int64_t> ids, In<int64_t> steps) const;

@@ -1,6 +1,7 @@
 // The sum tree and the queue of anchors, bound to arrays that Python owns.
 #include "bind_blend.hpp"
 #include "bind_recent.hpp"
+#include "shuffle.hpp"
 
 namespace relive {
 namespace {
@@ -59,6 +60,14 @@ nb::object chooser_of_several(nb::list members, In<double> shares, bool shuffle,
     return nb::cast(made, nb::rv_policy::take_ownership);
 }
 
+nb::object shuffled(In<int64_t> items, In<double> numbers) {
+    require(items.size == numbers.size, "relive._ring._native.shuffled: lengths differ");
+    require(all_uniforms(numbers.data, numbers.size), NO_UNIFORM);
+    Out<int64_t> result(items.size);
+    run(items.size, [&] { shuffle(items.data, numbers.data, items.size, result.data); });
+    return result.array;
+}
+
 double smallest(In<double> values) {
     require(values.size > 0, "relive._ring._native.smallest: no value");
     return chosen().smallest(values.data, values.size);
@@ -73,6 +82,7 @@ void bind_samplers(nanobind::module_& m) {
     m.def("mass", &mass, nb::arg("td_error"), nb::arg("eps"), nb::arg("alpha"));
     m.def("weights", &weights, nb::arg("values"), nb::arg("reference"), nb::arg("beta"));
     m.def("smallest", &smallest, nb::arg("values"));
+    m.def("shuffled", &shuffled, nb::arg("items"), nb::arg("numbers"));
     nb::class_<Chooser>(m, "Chooser");
     m.def("blending", &chooser_of_several, nb::arg("members"), nb::arg("shares"), nb::arg("shuffle"), nb::arg("leader"),
           nb::arg("draws"), nb::arg("settings"));

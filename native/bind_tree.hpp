@@ -157,7 +157,8 @@ public:
     }
 
     // `refresh`, `locate` and `update` in one; how many priorities were set. -1, and none has changed, where an id was
-    // never issued or a TD error is not finite, and, unless `some` may be left out, where an item cannot be drawn.
+    // never issued or a TD error is not finite, and, unless `some` may be left out, where an item cannot be drawn, or
+    // was written by another process since the refresh: the sampler has another row at its slot.
     std::int64_t update_items(const PyRing& ring, InOut<std::int64_t, 2> seen, const Updates& updates, bool some,
                               double initial, double eps, double alpha) {
         // First what changed: a slot must not be given the priority of a row that is gone from it by then.
@@ -167,15 +168,17 @@ public:
         states_.resize(size_t(n));
         bool all = true;
         run(n, [&] { all = ring.ring.locate(updates.ids, n, slots_.data(), states_.data()); });
-        if (all && !some) all = all_seen(ring.ring, reinterpret_cast<const Seen*>(seen.data), updates.ids, n);
+        const auto* taken_in = reinterpret_cast<const Seen*>(seen.data);
+        if (all && (!some || ring.ring.touched.shared)) all = all_seen(ring.ring, taken_in, updates.ids, n);
         if (!all && !some) return -1;
         std::int64_t kept = n;
         if (!all) {
             bool issued = true;
-            for (std::uint8_t& state : states_) {
+            for (std::int64_t i = 0; i < n; ++i) {
+                std::uint8_t& state = states_[size_t(i)];
                 issued &= state != NEVER_ISSUED;
-                kept -= state != DRAWABLE;
-                state = state == DRAWABLE;
+                state = state == DRAWABLE && all_seen(ring.ring, taken_in, updates.ids + i, 1);
+                kept -= !state;
             }
             if (!issued) return -1;
         }
@@ -314,6 +317,7 @@ public:
         for (int64_t i = 0; i < n; ++i) values[i] /= tree_.tree().state[0];
         return true;
     }
+    bool leaves_masses() const override { return weighing_.scale == 0; }
     int64_t update(const Updates& updates) override {
         return tree_.update_items(ring_, seen_, updates, true, of_.initial, of_.eps, of_.alpha);
     }

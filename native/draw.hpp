@@ -44,6 +44,8 @@ public:
     // The same of what was chosen last, from the `values` that `choose` left; false, and nothing is done, where it
     // leaves none.
     virtual bool probable(double*, int64_t) { return false; }
+    // Whether these `values` are masses by the least of which the weights were divided.
+    virtual bool leaves_masses() const { return false; }
 };
 
 // Copies items; the caller has the buffer's lock.

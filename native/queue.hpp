@@ -201,7 +201,11 @@ private:
         const Position at = ring.position(number, now.head);
         const int64_t lost = now.oldest - before.oldest, base = ring.lane_slot_of(at, before.oldest);
         int64_t gone = lane.gone;
-        while (gone < lane.come) {
+        if (lane.come - gone == before.ready - before.oldest) {  // each row is an anchor: no place need be read
+            gone += std::min(lost, lane.come - gone);
+            oldest = wrapped(oldest + gone - lane.gone, rows);
+        }
+        while (gone < lane.come && gone - lane.gone < lost) {
             const int64_t ahead = lane_places[oldest] - base;
             if ((ahead < 0 ? ahead + rows : ahead) >= lost) break;
             ++gone;

@@ -124,6 +124,9 @@ class ReplayBuffer:
     def _forked(self) -> None:
         """Take the core for a child, which may add, but not draw: both would write the sampler's arrays."""
         if self._core is not CLOSED:
+            for name in drawing.calls(self._core):
+                if shadows(self, name):
+                    del vars(self)[name]
             self._core = forked(self._core)
 
     @property

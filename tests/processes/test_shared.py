@@ -337,7 +337,7 @@ class Lapped(relive.Prioritized):
                 self.laps["after"].remove(lap), lap()
             return drawable
 
-        index.refresh = refreshed
+        index.refresh, index.chooser = refreshed, None
         return index
 
 

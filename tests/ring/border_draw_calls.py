@@ -236,6 +236,8 @@ def sampling_arguments() -> dict[str, Any]:
         "most": 1000,
         "batch": Batch,
         "fallback": otherwise,
+        "joint": None,
+        "redraw": otherwise,
     }
 
 
@@ -249,7 +251,7 @@ def make_sampling() -> Call:
 
 def make_updating() -> Call:
     made = sampling_arguments()
-    arguments = {name: made[name] for name in ("lock", "chooser", "counts", "fallback")}
+    arguments = {name: made[name] for name in ("lock", "chooser", "counts", "fallback", "joint")}
     return Call(native.updating, arguments, {}, lambda update: update(np.arange(3), np.ones(3)))
 
 

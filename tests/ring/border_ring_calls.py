@@ -87,6 +87,7 @@ def ring_call(name: str) -> Call:
         "overtaken": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
         "changes": ({"seen": guard(np.zeros((LANES, 3)))}, {"seen": spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))}),
         "ids": ({"slots": slots}, {"slots": spoilers.indices(LANES * ROWS)}),
+        "drawable": ({}, {}),
         "locate": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
         "standing": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
         "follow": ({"ids": guard([5, 6, 40]), "steps": guard([2, -2, 0])}, {"ids": rows, "steps": rows}),
@@ -146,7 +147,7 @@ def adding_arguments() -> dict[str, Any]:
         """What the native call leaves to Python."""
 
     arguments = {"ring": ring, "lock": native.Lock(), "coerce": refuse, "refresh": list, "fallback": otherwise}
-    return {**arguments, "several": False}
+    return {**arguments, "several": False, "room": guard(np.full(1, 100))}
 
 
 def refuse(*arguments: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MethodType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 import numpy as np
@@ -19,6 +19,9 @@ from .._schema.step_parser import ParsedStep, StepParser, check_discounts
 from ..samplers import Sampler
 from ..schema import Schema
 from .notices import Notices
+
+if TYPE_CHECKING:
+    from .._flow.limit import Limit
 
 
 class Guard(Protocol):
@@ -84,12 +87,17 @@ class Adding:
         self._watching: Callable[[], Guard | None] = _unguarded
         self.parsed = 0
 
-    def call(self, several: bool) -> Callable[..., Int64]:
-        """Return the kernel's fastest `add`, or `extend`."""
-        fallback = self.extend if several else self.add
+    def call(self, several: bool, limit: Limit | None = None) -> Callable[..., Int64]:
+        """Return the kernel's fastest `add`, or `extend`; with a `limit` one that waits first where it has to."""
+        fallback, room = self.extend if several else self.add, None
+        if limit is not None:
+            fallback, room = limit.before(self.call(several), several), limit.room
+            if room is None:
+                return fallback
         coerce = self._parser.column
         refresh = self._refresh if self._sampler is None or self._sampler.prioritizes else None
-        made = kernels.active().adding(self._ring.kernel, self._lock.reentrant, coerce, refresh, fallback, several)
+        lock = self._lock.reentrant
+        made = kernels.active().adding(self._ring.kernel, lock, coerce, refresh, fallback, several, room)
         self._native = made != fallback
         return _checking(made) if self._discounted and self._native else made
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .._flow.limit import Limit
+    from .._ring.kernel_types import RingKernel
     from .reading import Reader
 
 # Items that stay bound to a buffer's steps.
@@ -66,6 +67,11 @@ class Access:
         self.window, self.keeps = window, keeps
 
     @property
+    def joint(self) -> tuple[RingKernel, Int64, Access, int] | None:
+        """The needs of calls without a Python frame; None: there are no other processes, or Python makes the calls."""
+        return None
+
+    @property
     def may_write(self) -> bool:
         """True where this process may change the values of stored steps."""
         return True
@@ -98,8 +104,15 @@ class Access:
         """Return the sampler's short way to update priorities, after a look at what other processes wrote."""
         return update
 
-    def draw(self, core: Core, n: int, beta: float | None) -> Fields:
-        """Draw `n` items by the sampler, weights included; the core's `refresh` has been called."""
+    def draw(self, core: Core, n: int, beta: float | None, first: Draw | None = None) -> Fields:
+        """Draw `n` items by the sampler, weights included; the core's `refresh` has been called.
+
+        Args:
+            core: Of the buffer.
+            n: How many.
+            beta: The exponent of the weights for this call; None: the sampler's own.
+            first: What the sampler chose already for this draw.
+        """
         rng = core.tally.rng
         draw = core.index.draw(n, rng, beta)
         fields = core.expander.expand(draw.slots, rng)

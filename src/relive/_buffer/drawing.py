@@ -11,7 +11,7 @@ import numpy as np
 from .._base import check
 from .._base.capabilities import completed
 from .._base.check import no_priorities
-from .._base.types import Float64, Int64
+from .._base.types import Float32, Float64, Int64
 from .._ring.kernels import active
 from .._ring.plans import State
 from ..batch import Batch
@@ -34,7 +34,8 @@ _NO_WEIGHTS = np.empty(0, np.float32)
 
 def calls(core: Core) -> dict[str, Callable[..., Any]]:
     """`sample` and `update_priorities` as the kernels have them, by name: as fast as they can be made here."""
-    if not core.access.alone or core.limit is not None:
+    joint = core.access.joint
+    if core.limit is not None or (joint is None and not core.access.alone):
         return {}
     kernels, chooser, found = active(), core.index.chooser, dict[str, Callable[..., Any]]()
     if chooser is None:
@@ -53,9 +54,11 @@ def calls(core: Core) -> dict[str, Callable[..., Any]]:
             core.most,
             Batch,
             partial(drawn, core),
+            joint,
+            partial(redraw, core),
         )
     if core.try_update is not None:
-        found["update_priorities"] = kernels.updating(lock, chooser, numbers, partial(updated, core))
+        found["update_priorities"] = kernels.updating(lock, chooser, numbers, partial(updated, core), joint)
     keeping = core.tally.keeping
     return found if keeping is None else keeping.around(core, found)
 
@@ -96,7 +99,18 @@ def draw(core: Core, n: int, beta: float | None) -> Batch:
         raise too_few(core, drawable, least, "ReplayBuffer.sample")
     if beta is not None and core.update is None:
         raise no_priorities(core.sampler, "$.beta")
-    fields = core.access.draw(core, n, beta)
+    return _noted(core, core.access.draw(core, n, beta))
+
+
+def redraw(core: Core, slots: Int64, weights: Float32, masses: Float64 | None, exponent: float, beta: Any) -> Batch:
+    """Draw what a native draw had chosen, and other processes wrote over; the caller has the lock."""
+    batch = _noted(core, core.access.draw(core, len(slots), beta, Draw(slots, weights, masses, exponent)))
+    core.tally.count(drawn=len(slots))
+    return batch
+
+
+def _noted(core: Core, fields: Fields) -> Batch:
+    """Make a batch, and keep of it what later calls refer to."""
     tally = core.tally
     tally.note(fields["ids"], fields["weights"])
     if not tally.updates and core.update is not None:
@@ -199,7 +213,7 @@ def ids(core: Core, item: Item | None) -> Int64:
         core.access.look()
         if item is not None:
             return core.readers.of(item, "ReplayBuffer.ids(item)").ids()
-        return core.ring.drawable_ids()
+        return core.ring.kernel.drawable()
 
 
 def read(core: Core, ids: Any, item: Item | None) -> Batch:

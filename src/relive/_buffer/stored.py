@@ -10,6 +10,7 @@ import numpy as np
 from .._base import check
 from .._base.check import integers
 from .._base.types import Array, Bool, Float64, Int64
+from .._ring.kernels import active
 from .._ring.lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED, anchors_in, first_rows
 from .._ring.plans import Followed, State
 from .._ring.ring import Ring
@@ -106,31 +107,12 @@ def batches(core: Core, batch_size: int, shuffle: bool, drop_last: bool) -> Iter
     check.flag(drop_last, f"{at}(drop_last)")
     with core.lock.alone():
         core.access.look()
-        ids = core.ring.drawable_ids()
+        ids = core.ring.kernel.drawable()
         if core.ring.lanes > 1:
             ids.sort()
         if shuffle:
-            ids = ids[_order(check.uniforms(core.tally.rng, len(ids)))]
+            ids = active().shuffled(ids, check.uniforms(core.tally.rng, len(ids)))
     return _parts(core, ids, size, len(ids) // size * size if drop_last else len(ids))
-
-
-def _order(numbers: Float64) -> Int64:
-    """Return `argsort(numbers, kind="stable")` of numbers in [0, 1).
-
-    Integers are sorted, many times as fast: the first bits of each number, then its place.
-    """
-    bits = len(numbers).bit_length()
-    order = (numbers * 2.0 ** (63 - bits)).astype(np.int64)
-    order <<= bits
-    order += np.arange(len(order))
-    order.sort()
-    near = np.flatnonzero(np.diff(order) < 1 << bits)  # numbers that may differ in later bits alone
-    order &= (1 << bits) - 1
-    if len(near):
-        at = np.union1d(near, near + 1)
-        some = order[at]
-        order[at] = some[np.argsort(numbers[some], kind="stable")]
-    return order
 
 
 def _parts(core: Core, ids: Int64, size: int, end: int) -> Iterator[Batch]:

@@ -77,7 +77,7 @@ def assemble(
         with importing:
             from .._flow.limit import Limit
 
-        limit = Limit(choices.limiter, written.counters, memory, held=lock.reentrant.held)
+        limit = Limit(choices.limiter, written.counters, memory, held=lock.reentrant.held, lock=lock.reentrant)
     writer = Adding(schema, written, refresh, sampler, notices, lock, claims)
     native = writer.call(several=False), writer.call(several=True)
     arrays = choices.ring_spec(access.window, access.keeps)
@@ -97,7 +97,7 @@ def assemble(
         readers=Readers(choices.item, schema, ring),
         writer=writer,
         native=native,
-        calls=native if limit is None else (limit.before(native[0], False), limit.before(native[1], True)),
+        calls=native if limit is None else (writer.call(False, limit), writer.call(True, limit)),
         access=access,
         lock=lock,
         notices=notices,

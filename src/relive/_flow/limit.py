@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -61,6 +61,7 @@ class Limit:
         memory: Has an array `NAME` as `SPEC` says.
         present: As below.
         held: As below.
+        lock: Lets one thread at a time into a call of the buffer, and may be entered twice.
 
     Attributes:
         limiter: As above.
@@ -70,6 +71,8 @@ class Limit:
         present: Whether the process that made the buffer still has it; None: this one has.
         held: Whether this thread keeps all others from making calls, for which it cannot wait then.
         over: Whether the buffer was closed, which ends all waits.
+        room: Steps that may surely be added, int64 `[1]`: a native call takes its own under the lock. None: another
+            process may write, so that each call has to count.
     """
 
     def __init__(
@@ -79,14 +82,15 @@ class Limit:
         memory: Memory,
         present: Callable[[], bool] | None = None,
         held: Callable[[], bool] = lambda: False,
+        lock: AbstractContextManager[object] | None = None,
     ) -> None:
-        self.limiter = limiter
+        self.limiter, self._lock = limiter, lock or nullcontext()
         # Where no other process writes, the steps that may surely be added are not counted again for every call.
         self._private: bool = getattr(memory, "private", False)
         self._steps, self._lines = counters[:, STEPS], memory.host(NAME)
         self._samples = self._lines[: 2 if self._private else _LINES, _SAMPLES]
         self.least, self.most = limiter.least, limiter.most
-        self._room = 0
+        self.room = np.zeros(1, np.int64) if self._private else None
         self._adding = threading.RLock()
         self.present, self._looked, self.held = present, 0.0, held
         self.over = False
@@ -105,7 +109,8 @@ class Limit:
         steps = _total(self._steps)
         self._lines[:, _SAMPLES] = 0
         self._lines[0, [BEFORE, BEGUN]] = max(0, steps - counted), 1
-        self._room = 0
+        if self.room is not None:
+            self.room[0] = 0
 
     def totals(self) -> Int64:
         """Sum all counts for a save: they become the first line of another limiter's array."""
@@ -211,16 +216,18 @@ class Limit:
 
     def _claim(self, steps: int) -> bool:
         """Count `steps` steps as added if they may be; return whether they were."""
-        if steps <= self._room:
-            self._room -= steps
-            return True
-        if not self.can_insert(steps):
-            return False
-        if self._private:
+        if self.room is None:
+            return self.can_insert(steps)
+        with self._lock:  # so no other call has steps that are not counted yet
+            if steps <= self.room[0]:
+                self.room[0] -= steps
+                return True
+            if not self.can_insert(steps):
+                return False
             inserts, samples = self.counts()
             last = (self.most + samples) / self.limiter.samples_per_insert - 1
-            self._room = max(0, int(min(max(last, self.limiter.min_size), 2.0**62)) - inserts - steps)
-        return True
+            self.room[0] = max(0, int(min(max(last, self.limiter.min_size), 2.0**62)) - inserts - steps)
+            return True
 
     def _wait(self, call: _Call, since: float | None, stopped: Callable[[], bool] | None = None) -> float:
         """Wait until the limiter allows `call`, and count it. `since`: when an earlier wait for it began."""

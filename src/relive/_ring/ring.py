@@ -282,10 +282,6 @@ class Ring:
         """Return True if the lanes were emptied since the counters were `seen`: the sampler then starts afresh."""
         return bool((self.counters[:, CLEARED] > seen[:, 0]).any())
 
-    def drawable_ids(self) -> Int64:
-        """List the ids of all drawable items, by lane and age."""
-        return self.ids(self.changes(np.zeros((self.lanes, 3), np.int64)).added)
-
     @property
     def drawable(self) -> int:
         """Drawable items, those of probability 0 included."""

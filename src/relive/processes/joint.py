@@ -26,7 +26,7 @@ from ..samplers import Index
 from ..samplers._protocol import Draw
 from ..storage import Storage
 from ..storage._segment import CREATOR
-from ._backlog import Backlog
+from ._backlog import FEW, Backlog
 from ._claims import Claims
 from ._description import (
     CHOICES,
@@ -46,6 +46,7 @@ from ._description import (
 from ._hold import Hold
 
 if TYPE_CHECKING:
+    from .._ring.kernel_types import RingKernel
     from ._view import ReaderView
 
 _ATTEMPTS, _LONGEST = 10_000, 30.0  # of redraws, and seconds of them
@@ -89,6 +90,7 @@ class JointAccess(Access):
         # What readers of their own draw is not the buffer's.
         counts = memory.host(COUNTS) if memory.may_add else np.zeros_like(memory.host(COUNTS))
         self._counts: Any = counts.data
+        self._counted = counts
         self._draws = 0
         owners, self._held = memory.host(OWNERS), list[int]()
         for lane in () if memory.fresh else range(about.lanes):
@@ -130,6 +132,11 @@ class JointAccess(Access):
         self._backlog = Backlog(self._seen)
         return self._seen
 
+    @property
+    def joint(self) -> tuple[RingKernel, Int64, Access, int] | None:
+        """The needs of native calls, as in `Access`; None for a view of other rows, which Python takes in."""
+        return (self._seen.kernel, self._counted, self, FEW) if self._view is None else None
+
     def following(self, index: Index) -> Index:
         """Act as `Access` says."""
         return index if self._view is None else self._view.following(index)
@@ -160,14 +167,15 @@ class JointAccess(Access):
 
         return look_and_update
 
-    def draw(self, core: Core, n: int, beta: float | None) -> Fields:
+    def draw(self, core: Core, n: int, beta: float | None, first: Draw | None = None) -> Fields:
         """Act as `Access` says. Items that were overwritten before they were copied are drawn again, one by one.
 
         So small rings with fast writers come to an end, too. Without replacement all are drawn again, or an item could
         be in the batch twice. Where that does not help, the batch is drawn from the newest rows: see `draw_newest`.
         """
         index, rng = core.index, core.tally.rng
-        draw, fields = self._whole(core, lambda count: index.draw(count, rng, beta), n, core.sampler.replacement)
+        replacement = core.sampler.replacement
+        draw, fields = self._whole(core, lambda count: index.draw(count, rng, beta), n, replacement, first)
         self._counts[DRAWN] += n
         self._counts[LAST_ID] = fields["ids"].item(n // 2)
         self._draws += 1
@@ -182,7 +190,9 @@ class JointAccess(Access):
         """Act as `Access` says."""
         return self._whole(core, lambda _: choose(), 0, replacement=False)
 
-    def _whole(self, core: Core, choose: Callable[[int], Draw], n: int, replacement: bool) -> ChosenItems:
+    def _whole(
+        self, core: Core, choose: Callable[[int], Draw], n: int, replacement: bool, first: Draw | None = None
+    ) -> ChosenItems:
         """Choose items and copy them, and choose those again that were overwritten before they were copied.
 
         Args:
@@ -190,12 +200,13 @@ class JointAccess(Access):
             choose: Chooses so many items; it is called after a look at the ring.
             n: Items to choose from what the sampler can draw; 0: `choose` decides.
             replacement: Whether some items alone may be chosen again.
+            first: What was chosen already.
 
         Raises:
             ReliveError: Items were overwritten over and over.
         """
         rng = core.tally.rng
-        draw = choose(n)
+        draw = choose(n) if first is None else first
         fields = core.expander.expand(draw.slots, rng)
         bad = self.overtaken(fields["ids"])
         give_back = core.index.give_back if n else None

@@ -194,13 +194,12 @@ class _Opened:
         claims.confine(self.lanes)
         self.counters = ring.counters
         self.adding = Adding(about.schema, ring, _take_nothing_in, None, notices, lock, claims)
-        self.add, self.extend = self.adding.call(several=False), self.adding.call(several=True)
         if access.hold is not None:
             self.adding.watch(access.hold)
         self.limit: Limit | None = None
         if about.limiter is not None:
-            self.limit = limit = Limit(about.limiter, ring.counters, segment, access.present)
-            self.add, self.extend = limit.before(self.add, several=False), limit.before(self.extend, several=True)
+            self.limit = Limit(about.limiter, ring.counters, segment, access.present)
+        self.add, self.extend = self.adding.call(False, self.limit), self.adding.call(True, self.limit)
         self.default = None if len(self.lanes) == ring.lanes and (np.diff(self.lanes) == 1).all() else self.lanes
 
 

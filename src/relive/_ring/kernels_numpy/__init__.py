@@ -16,7 +16,7 @@ from relive._ring.kernels_numpy.files import (
     set_ranges,
 )
 from relive._ring.kernels_numpy.gather import Gather
-from relive._ring.kernels_numpy.power import mass, power, smallest, weights
+from relive._ring.kernels_numpy.power import mass, power, shuffled, smallest, weights
 from relive._ring.kernels_numpy.queue import Queue
 from relive._ring.kernels_numpy.recency import Recency
 from relive._ring.kernels_numpy.ring import Ring
@@ -44,6 +44,7 @@ __all__ = [
     "sampling",
     "scatter_rows",
     "set_ranges",
+    "shuffled",
     "simd",
     "smallest",
     "updating",

@@ -71,6 +71,7 @@ def adding(
     refresh: Callable[[], object] | None,
     fallback: Callable[..., Int64],
     several: bool,
+    room: Int64 | None,
 ) -> Callable[..., Int64]:
     """`add`, or with `several` steps `extend`, as an object that is called with the method's keywords.
 
@@ -86,6 +87,8 @@ def adding(
             to `fallback`.
         fallback: The same call in Python.
         several: Whether it is `extend`.
+        room: How many steps may be added before a limiter has to be asked, which `fallback` does, int64 `[1]`; the call
+            takes its steps from it. None: there is no limiter.
     """
     return fallback
 
@@ -105,6 +108,8 @@ def sampling(
     most: int,
     batch: type[Any],
     fallback: Callable[..., Any],
+    joint: Any,
+    redraw: Callable[..., Any],
 ) -> Callable[..., Any]:
     """`sample` as an object that is called without a frame of Python's. Here it is `fallback`.
 
@@ -122,11 +127,15 @@ def sampling(
         most: Items of the largest batch.
         batch: The class of the result, whose `_fields` is a mapping that makes arrays when they are looked at.
         fallback: The same call in Python.
+        joint: Of a ring that other processes write: the ring, counts that they see, an object whose `forked` says that
+            this process is a child which may not draw, and how many rows a call takes in; None: there are none.
+        redraw: Makes the batch of a draw whose rows other processes wrote over: it is given slots, weights, masses or
+            None, the exponent of the weights, and that of the call or None.
     """
     return fallback
 
 
-def updating(lock: Any, chooser: None, counts: Int64, fallback: Callable[..., int]) -> Callable[..., int]:
+def updating(lock: Any, chooser: None, counts: Int64, fallback: Callable[..., int], joint: Any) -> Callable[..., int]:
     """Return `update_priorities` as an object that is called without a Python frame. Here it is `fallback`.
 
     Args:
@@ -134,6 +143,7 @@ def updating(lock: Any, chooser: None, counts: Int64, fallback: Callable[..., in
         chooser: The sampler's part.
         counts: Counts the priorities in its second entry, those without an item in its third.
         fallback: The same call in Python, which takes all that needs a closer look, and has the errors.
+        joint: As of `sampling`.
     """
     return fallback
 

@@ -133,3 +133,8 @@ def covered(t: Float64s) -> Float64s:
 def reached(z: Float64s) -> Float64s:
     """Compute the `t` at which `covered(t)` is `z`, for `z < 1`."""
     return np.where(z < 0.25, -_log2_series(-z / (2.0 - z)), -_log2(1.0 - z))
+
+
+def shuffled(items: NDArray[np.int64], numbers: Float64s) -> NDArray[np.int64]:
+    """Put the items in the order of their numbers in [0, 1), equal ones as they come."""
+    return items[np.argsort(numbers, kind="stable")]

@@ -98,6 +98,10 @@ class RingRows:
         ids: Int64 = rows * self.num_lanes + lanes
         return ids
 
+    def drawable(self) -> Int64:
+        """Return the ids of all items that can be drawn, by lane and age."""
+        return self.ids(self.changes(np.zeros((self.num_lanes, 3), np.int64)).added)
+
     def locate(self, ids: Int64) -> Located:
         """Return the slots of `ids`, and their `State`s, or None if all are drawable."""
         rows, lanes = np.divmod(ids, self.num_lanes)
