@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy import ndarray
@@ -15,6 +15,8 @@ from ._base.narrow import to_torch
 from ._base.nests import located, mapped
 from ._ring.kernels import active
 from .errors import ArgumentError, message
+
+E = TypeVar("E", bound=Exception)
 
 
 class Batch(Mapping[str, Any]):
@@ -44,12 +46,18 @@ class Batch(Mapping[str, Any]):
         )
 
     def __getitem__(self, name: str) -> Any:
-        value = self._fields[name]
+        try:
+            value = self._fields[name]
+        except (KeyError, TypeError):
+            raise _no_field(self, name, KeyError) from None
         return Batch(value) if type(value) is dict else value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._fields
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._fields:
-            raise AttributeError(f"a batch has no field `{name}`; it has {', '.join(self)}")
+            raise _no_field(self, name, AttributeError)
         return self.__dict__.setdefault(name, self[name])  # a nest, or what a native draw works out when it is read
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -256,6 +264,20 @@ def _check_narrowed(value: ndarray[Any, Any], dtype: np.dtype[Any], at: str) -> 
         wanted, got = f"numbers that fit `{dtype.name}`, in which JAX holds them", f"`{value[~fits][0]}`"
         remedy = f'`jax.config.update("jax_enable_x64", True)`, or a field of `{dtype.name}` in the schema'
         raise ArgumentError(message(wanted, got, at, remedy))
+
+
+def _no_field(batch: Batch, name: object, kind: type[E]) -> E:
+    """Make the error of a field that a batch lacks."""
+    first = next(iter(batch), "obs")
+    if not isinstance(name, str):
+        ends = (name.start, name.stop) if isinstance(name, slice) else ()
+        shown = ":".join("" if end is None else str(end) for end in ends) if ends else repr(name)
+        return kind(f"a batch is indexed by field, as in `batch.{first}[{shown}]`; it has {', '.join(batch)}")
+    from difflib import get_close_matches  # only for an error
+
+    near = [] if name.startswith("_") else get_close_matches(name, [*batch], 1, 0.7)
+    meant = f"; did you mean `{near[0]}`?" if near else ""
+    return kind(f"a batch has no field `{name}`; it has {', '.join(batch)}{meant}")
 
 
 def _described(name: str, value: Any) -> str:

@@ -17,7 +17,7 @@ from ._base.forks import importing
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
 from ._buffer.adding import SHADOWED, shadow, shadows
-from ._buffer.arguments import choice, hinting_at_sb3, readable
+from ._buffer.arguments import choice, hinting, readable
 from ._buffer.choices import Choices
 from ._buffer.core import CLOSED, Core, forked
 from ._buffer.stats import Stats
@@ -82,7 +82,7 @@ class ReplayBuffer:
     ((4, 3), [0, 0, 0, 0])
     """
 
-    @hinting_at_sb3
+    @hinting
     def __init__(
         self,
         schema: Schema,
@@ -502,12 +502,12 @@ class ReplayBuffer:
                 require grad, and must be on the CPU.
 
         Returns:
-            How many of the ids were applied; of duplicates each counts.
+            How many of the ids were applied; of duplicates each counts. 0 where the sampler has no priorities, as
+            `Uniform`, so that a loop need not ask.
 
         Raises:
             PriorityError: A TD error is NaN or infinite, or there are not as many as ids. Nothing has changed.
             StaleId: An id was never issued. Nothing has changed.
-            ArgumentError: The sampler has no priorities.
         """
         return drawing.update_priorities(self._core, ids, td_error)
 

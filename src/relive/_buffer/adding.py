@@ -14,8 +14,10 @@ from .._base.check import lanes_of, raw_priorities
 from .._base.types import Float64, Int64
 from .._flow.call_lock import CallLock
 from .._ring import kernels
+from .._ring.lanes import NO_ENDS
 from .._ring.ring import Ring
 from .._schema.step_parser import ParsedStep, StepParser, check_discounts
+from ..errors import message
 from ..samplers import Sampler
 from ..schema import Schema
 from .notices import Notices
@@ -111,6 +113,7 @@ class Adding:
         """Implement `ReplayBuffer.cut`."""
         with self._lock.alone():
             self._ask_guard(lanes, 1)
+            self._ring.kernel.watched &= ~NO_ENDS  # streams end on purpose
             self._ring.cut(lanes)
 
     def clear(self) -> None:
@@ -124,8 +127,9 @@ class Adding:
         if self._claims is not None:
             self._claims.resume()
 
-    def add(self, *, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
+    def add(self, *wrong: Any, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
         """Implement `ReplayBuffer.add`."""
+        _check_names(wrong, "add")
         if self._lock.taken():
             raise self._lock.refusal()
         lanes = self.lanes(env_ids)
@@ -133,8 +137,11 @@ class Adding:
         priorities = raw_priorities(priority, (len(lanes),), self._sampler)
         return self.put(canonical, lanes, None if priorities is None else priorities[:, None])[:, 0]
 
-    def extend(self, *, env_ids: Any = None, priority: Any = None, time_major: bool = False, **steps: Any) -> Int64:
+    def extend(
+        self, *wrong: Any, env_ids: Any = None, priority: Any = None, time_major: bool = False, **steps: Any
+    ) -> Int64:
         """Implement `ReplayBuffer.extend`."""
+        _check_names(wrong, "extend")
         lanes = self.lanes(env_ids)
         check.flag(time_major, "ReplayBuffer.extend(time_major)")
         lead = self._parser.lead(steps, len(lanes), time_major)
@@ -172,6 +179,13 @@ class Adding:
             self._watching = _unguarded
             self._ring.kernel.limit(None)
         return guard is not None or claimed
+
+
+def _check_names(wrong: tuple[Any, ...], method: str) -> None:
+    """Refuse values without a name."""
+    if wrong:
+        remedy = f"`buffer.{method}(obs=..., action=..., reward=..., next_obs=..., terminated=..., truncated=...)`"
+        raise TypeError(message("each field by its name", f"{len(wrong)} without", f"ReplayBuffer.{method}", remedy))
 
 
 def _checking(call: Callable[..., Int64]) -> Callable[..., Int64]:
