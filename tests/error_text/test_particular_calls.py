@@ -182,7 +182,8 @@ CHOICES: list[Row] = [
 PRIORITIZED: list[Row] = [
     (SchemaError, lambda b, p: b.add(), "a value, got nothing - at `obs`: every step needs `obs`"),
     (SchemaError, lambda b, p: b.add(**step(obs=...)), "a value, got nothing - at `obs`: every step needs `obs`"),
-    (SchemaError, lambda b, p: b.add(**step(), lats=np.zeros(2)), f"{NOT_THERE}, got `lats` - at `lats`: did you mean `last`?"),
+    (SchemaError, lambda b, p: b.add(**step(), lats=np.zeros(2)),
+     f"{NOT_THERE}, got `lats` - at `lats`: did you mean `last`?"),
     (SchemaError, lambda b, p: b.add(**step(), discount=np.ones(2)), f"{NOT_THERE}, got `discount` - at `discount`"),
     (SchemaError, lambda b, p: b.extend(**steps(), extra=1), f"{NOT_THERE}, got `extra` - at `extra`"),
     *((SchemaError, lambda b, p, name=name, value=value: b.add(**step(**{name: value})),
@@ -264,7 +265,8 @@ UNIFORM: list[Row] = [
      "`int64` of shape `()`, got `object` of shape `()` - at `action`"),
     (SchemaError, lambda b, p: b.add(**flat_step(reward="1")),
      "`float32` of shape `()`, got `str32` of shape `()` - at `reward`"),
-    *((SchemaError, lambda b, p, name=name: b.add(**flat_step(**{name: None})), f"a value, got nothing - at `{name}`: every step needs `{name}`" + ENDS * (name == "terminated"))
+    *((SchemaError, lambda b, p, name=name: b.add(**flat_step(**{name: None})),
+       f"a value, got nothing - at `{name}`: every step needs `{name}`" + ENDS * (name == "terminated"))
       for name in ("action", "reward", "terminated")),
     (SchemaError, lambda b, p: b.add(**flat_step(terminated=0.1)), "`bool`, got `0.1` - at `terminated`"),
     (SchemaError, lambda b, p: b.add(**flat_step(truncated=3)), "`bool`, got `3` - at `truncated`"),
@@ -293,7 +295,8 @@ RUNNING: list[Row] = [
     *((SchemaError, lambda b, p, name=name, shape=shape: b.add(**good(**{name: np.zeros(shape)})),
        f"shape `(3, 2)`, got shape `{shape}` - at `{name}`")
       for name, shape in (("obs", (2,)), ("obs", (4, 2)), ("next_obs", (2, 3)))),
-    (SchemaError, lambda b, p: b.add(**good(state=None)), "a value, got nothing - at `state`: every step needs `state`"),
+    (SchemaError, lambda b, p: b.add(**good(state=None)),
+     "a value, got nothing - at `state`: every step needs `state`"),
     (StaleId, lambda b, p: b.read([4, 2]),
      "ids of drawable items, got `4`, not a step at which items start (2 of 2) - at `ReplayBuffer.read`"),
     (StaleId, lambda b, p: b.read([9]),

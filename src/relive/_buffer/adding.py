@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from types import MethodType
 from typing import Any, Protocol
 from weakref import ref
@@ -11,16 +12,17 @@ import numpy as np
 
 from .._base import check
 from .._base.check import lanes_of, raw_priorities
+from .._base.narrow import as_array, kind_of
 from .._base.types import Float64, Int64
 from .._flow.call_lock import CallLock
 from .._ring import kernels
 from .._ring.lanes import NO_ENDS
 from .._ring.ring import Ring
 from .._schema.step_parser import ParsedStep, StepParser, check_discounts
-from ..errors import message
+from ..errors import event, message
 from ..samplers import Sampler
 from ..schema import Schema
-from .notices import Notices
+from .notices import Notices, warn
 
 
 class Guard(Protocol):
@@ -196,6 +198,39 @@ def _checking(call: Callable[..., Int64]) -> Callable[..., Int64]:
         return call(*wrong, **step)
 
     return checked
+
+
+def finite(calls: tuple[Callable[..., Int64], Callable[..., Int64]]) -> tuple[Callable[..., Int64], ...]:
+    """Wrap `add` and `extend` in a look at their floats, until one is not finite, which is said."""
+    said = False
+
+    def watched(call: Callable[..., Int64]) -> Callable[..., Int64]:
+        def looking(*wrong: Any, **step: Any) -> Int64:
+            nonlocal said
+            found = None if said else next(_not_finite(step, ""), None)
+            if found is not None:
+                said = True
+                text = event(f"{found[1]} of {found[2]} values are not finite", found[0], "they are stored as they are")
+                warn(text)
+            return call(*wrong, **step)
+
+        return looking
+
+    return tuple(map(watched, calls))
+
+
+def _not_finite(given: object, at: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the path of each array with NaN or infinity, how many there are, and of how many."""
+    if isinstance(given, Mapping):
+        for name, value in given.items():
+            yield from _not_finite(value, f"{at}.{name}" if at else str(name))
+        return
+    with contextlib.suppress(ValueError, TypeError, RuntimeError):  # refused elsewhere
+        array = as_array(given)
+        if kind_of(array.dtype) in "fc":
+            bad = int((~np.isfinite(array)).sum())
+            if bad:
+                yield at, bad, array.size
 
 
 def _unguarded() -> None:

@@ -98,7 +98,7 @@ class Notices:
             if self.due & kind and self._first_time(kind, ring):
                 text = text_of(ring)
                 if text:
-                    _warn(text)
+                    warn(text)
                 elif kind == REPEATED_FINALS:  # as yet; reading all rows once for every twice as many ends costs little
                     with self._lock.reentrant:
                         ring.kernel.enough_ends = 2 * ring.tally()["ends"]
@@ -114,7 +114,7 @@ class Notices:
             return False
         expected = "a final observation with every truncated step"
         remedy = "give `next_obs` with it; without, such items are drawn with discount 0"
-        _warn(message(expected, f"{lost} without", "$.next_obs", remedy))
+        warn(message(expected, f"{lost} without", "$.next_obs", remedy))
         return True
 
     def _first_time(self, kind: int, ring: Ring) -> bool:
@@ -125,7 +125,7 @@ class Notices:
             return first
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
     """Warn at the line that called the buffer."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__") in _OWN:

@@ -20,7 +20,7 @@ from .._buffer.arguments import readable, too_many
 from .._buffer.choices import Choices
 from .._flow.call_lock import CallLock
 from .._ring.lanes import BOUNDARIES
-from ..batch import Batch
+from ..batch import Batch, TorchBatch
 from ..buffer import ReplayBuffer
 from ..checkpoints.autosave import Autosave, begun
 from ..errors import ArgumentError, NotEnoughData, ReliveError, message
@@ -283,7 +283,7 @@ class DeviceBuffer:
             raise ReliveError(message(wanted, "one with it", "DeviceBuffer.add(mask)", remedy))
         self._ring.holes = True
 
-    def sample(self, batch_size: int, *, beta: float | Tensor | None = None) -> Batch:
+    def sample(self, batch_size: int, *, beta: float | Tensor | None = None) -> TorchBatch:
         """Draw a batch of tensors; does not wait.
 
         Args:
@@ -312,7 +312,7 @@ class DeviceBuffer:
             self._last = found.ids, found.weights
             return self._batch(found)
 
-    def read(self, ids: Any) -> Batch:
+    def read(self, ids: Any) -> TorchBatch:
         """Return the items that start at `ids`, as `sample` does; does not wait.
 
         Args:
@@ -331,13 +331,13 @@ class DeviceBuffer:
             found = torch.where(there, which, self._ring.none)
             return self._batch(Found(found, found % self._ring.size, there.float(), there))
 
-    def _batch(self, found: Found) -> Batch:
+    def _batch(self, found: Found) -> TorchBatch:
         fields = self._reader.read(found.ids, found.at)
         if isinstance(self._reader, TransitionReader):
             fields["discount",] = fields["discount",] * found.there
         fields["ids",], fields["weights",] = found.ids, found.weights
         ordered = {column.keys: fields[column.keys] for column in self.schema.columns}
-        return Batch(nested((ordered | fields).items()))
+        return Batch(nested((ordered | fields).items()))  # type: ignore[return-value]
 
     def update_priorities(self, ids: Any, td_error: Any) -> None:
         """Set priorities from TD errors, as `ReplayBuffer.update_priorities` does; does not wait.

@@ -136,7 +136,7 @@ class SamplerContract(Contract):
         buffer, _ = self.filled()
         for size in (1, 4, 8):
             weights = buffer.sample(size).weights
-            check((weights.shape, weights.dtype) == ((size,), np.float32), "weights are not float32 of shape `[B]`")
+            check(weights.shape == (size,) and weights.dtype == np.float32, "weights are not float32 of shape `[B]`")
             check(np.isfinite(weights).all() and (weights > 0).all(), f"weights {weights}")
             if getattr(self.sampler, "weights", "batch") != "none":
                 check(weights.max() <= 1, f"a weight of {weights.max()}")
