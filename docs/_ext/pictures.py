@@ -173,8 +173,8 @@ def _ground(sheet: Sheet, places: dict[int, float], ground: float) -> None:
 def loop(colors: dict[str, str]) -> str:
     """Draw the way of a step: environments, recorder, buffer, batch, learner."""
     sheet = Sheet(colors)
-    names = [("environments", "step(action)"), ("Recorder", "leaves resets out"), ("ReplayBuffer", "schema, item, sampler"),
-             ("Batch", "reward, discount, ids"), ("your learner", "r + discount * V")]  # fmt: skip
+    names = [("environments", "step(action)"), ("Recorder", "leaves resets out"),
+             ("ReplayBuffer", "schema, item, sampler"), ("Batch", "reward, discount, ids"), ("your learner", "r + discount * V")]  # fmt: skip
     for number, (name, note) in enumerate(names):
         sheet.labelled(16 + 174 * number, 24, 150, 62, name, note, "right" if name == "ReplayBuffer" else "line")
         if number:
@@ -260,9 +260,8 @@ def cost(colors: dict[str, str]) -> str:
                 150, y + 14, name, ink="ink" if own else "soft", text_anchor="end", font_weight="600" if own else "400"
             )
             length = value * 580 / 1200
-            sheet.marks.append(
-                f'<rect x="160" y="{y:g}" width="{length:.1f}" height="19" rx="3" fill="{colors["right" if own else "line"]}"/>'
-            )
+            ink = colors["right" if own else "line"]
+            sheet.marks.append(f'<rect x="160" y="{y:g}" width="{length:.1f}" height="19" rx="3" fill="{ink}"/>')
             sheet.text(168 + length, y + 14, f"{value:,.0f}", size=12, font_weight="600" if own else "400")
         top += 12 + 25 * len(bars) + 34
     missing = [NAMES[name] for name, each in found.items() if name in NAMES and "cycle-learner" not in each["cells"]]

@@ -171,7 +171,7 @@ class ReplayBuffer:
             path: The file, such as `"replay.html"`; one that exists is replaced.
 
         Returns:
-            The file's absolute path, for `webbrowser.open("file://" + ...)`.
+            The absolute path of the file, for a browser.
 
         Raises:
             ArgumentError: `path` is no path.

@@ -349,13 +349,13 @@ class DeviceBuffer:
             td_error: One number per id, of either sign, `[B]` or `[B, 1]`.
 
         Raises:
-            ArgumentError: Tensors of another shape or dtype, or elsewhere; or the sampler has no priorities.
+            ArgumentError: Tensors of another shape or dtype, or elsewhere.
         """
-        draws = self._weighted("DeviceBuffer.update_priorities")
         which = self._arguments.ids(ids, "$.ids")
         errors = self._arguments.td_errors(td_error, which, "$.td_error")
-        with self._turn(changes=True):
-            draws.update(which, errors)
+        if isinstance(self._draws, WeightedDraws):
+            with self._turn(changes=True):
+                self._draws.update(which, errors)
 
     def priorities(self, ids: Any) -> Tensor:
         """Return raw priorities, float32 `[B]`, NaN where an item cannot be drawn; does not wait."""

@@ -247,7 +247,7 @@ class SamplerContract(Contract):
             refuses(ValueError, buffer.update_priorities, ids, [5.0, np.nan])
             refuses(ValueError, buffer.extend, **good, priority=np.full((LANES, 2), -1.0))
         else:
-            refuses(ArgumentError, buffer.update_priorities, ids, [5.0, 2.0])
+            check(buffer.update_priorities(ids, [5.0, 2.0]) == 0, "a sampler without priorities took some")
             refuses(ArgumentError, buffer.extend, **good, priority=np.ones((LANES, 2)))
         for _ in range(5):
             assert_same_batch(buffer.sample(4), twin.sample(4))
