@@ -173,9 +173,14 @@ def _ground(sheet: Sheet, places: dict[int, float], ground: float) -> None:
 def loop(colors: dict[str, str]) -> str:
     """Draw the way of a step: environments, recorder, buffer, batch, learner."""
     sheet = Sheet(colors)
-    names = [("environments", "step(action)"), ("Recorder", "leaves resets out"),
-             ("ReplayBuffer", "schema, item, sampler"), ("Batch", "reward, discount, ids"), ("your learner", "r + discount * V")]  # fmt: skip
-    for number, (name, note) in enumerate(names):
+    names = {
+        "environments": "step(action)",
+        "Recorder": "leaves resets out",
+        "ReplayBuffer": "schema, item, sampler",
+        "Batch": "reward, discount, ids",
+        "your learner": "r + discount * V",
+    }
+    for number, (name, note) in enumerate(names.items()):
         sheet.labelled(16 + 174 * number, 24, 150, 62, name, note, "right" if name == "ReplayBuffer" else "line")
         if number:
             sheet.path(f"M{16 + 174 * number - 23} 55H{16 + 174 * number - 2}", arrow=True)
