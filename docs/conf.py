@@ -31,7 +31,7 @@ html_title = f"relive {release}"
 html_static_path = ["_static"]
 html_favicon = "_static/icon.svg"
 html_css_files = ["custom.css"]
-html_js_files = [("versions.js", {"defer": "defer"})]
+html_js_files = [(name, {"defer": "defer"}) for name in ("versions.js", "page.js", "search.js")]
 html_search_scorer = str(ROOT / "docs" / "_static" / "scorer.js")
 html_copy_source = html_show_sphinx = False
 templates_path = ["_templates"]

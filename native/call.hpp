@@ -26,6 +26,13 @@ struct Steps {
 };
 
 // What a buffer says once, as bits.
-enum Notice : uint8_t { UNBOOTSTRAPPED = 1, MANY_CUTS = 2, REPEATED_FINALS = 4, MANY_BOUNDARIES = 8 };
+enum Notice : uint8_t {
+    UNBOOTSTRAPPED = 1,
+    MANY_CUTS = 2,
+    REPEATED_FINALS = 4,
+    MANY_BOUNDARIES = 8,
+    NO_ENDS = 32,
+    OTHER_PADDING = 64
+};
 
 }  // namespace relive

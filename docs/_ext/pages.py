@@ -7,6 +7,7 @@ import io
 import os
 import re
 import textwrap
+from html import escape
 from typing import Any
 from unittest import mock
 
@@ -18,25 +19,51 @@ import relive.cli
 
 # Words that readers search for, by the page that answers them; they are in the index, too.
 KEYWORDS = {
-    "docs/choices": ["hindsight", "NaN", "PER", "priority", "seed"],
-    "docs/boundaries": ["autoreset", "n-step", "truncated"],
+    "docs/choices": ["hindsight", "HER", "NaN", "PER", "prioritized", "priority", "seed", "action chunk"],
+    "docs/boundaries": ["autoreset", "n-step", "truncated", "terminated", "done", "time limit", "episode"],
     "docs/cluster": ["Ray"],
+    "docs/doctor": ["bug", "debug", "check"],
     "docs/dreamer": ["DreamerV3"],
-    "docs/gpu": ["GPU", "Isaac Lab"],
+    "docs/gpu": ["GPU", "CUDA", "Isaac Lab"],
     "docs/lerobot": ["LeRobot"],
-    "docs/processes": ["shared memory"],
-    "docs/recipes": ["DataLoader", "Graph"],
-    "docs/saving": ["crash", "save"],
-    "docs/sequences": ["frame stack", "R2D2"],
-    "docs/stable-baselines3": ["Stable-Baselines3"],
-    "docs/switch": ["CleanRL"],
-    "docs/trajectories": ["Minari"],
+    "docs/prefetch": ["background thread", "replay ratio"],
+    "docs/processes": ["shared memory", "multiprocessing", "actor"],
+    "docs/recipes": ["DataLoader", "Graph", "TensorBoard", "logging"],
+    "docs/saving": ["crash", "save", "checkpoint", "resume", "load", "compress"],
+    "docs/sequences": ["frame stack", "R2D2", "Atari", "LSTM", "RNN", "recurrent", "burn-in"],
+    "docs/stable-baselines3": ["Stable-Baselines3", "SB3"],
+    "docs/start": ["install", "notebook", "vector environment"],
+    "docs/switch": ["CleanRL", "labml", "rlpyt", "Tianshou", "cpprb", "TorchRL"],
+    "docs/trajectories": ["Minari", "offline", "D4RL"],
 }
 
 
+_PICTURE = re.compile(r'<picture><source [^>]*srcset="([^"]+)"><img alt="([^"]*)" src="([^"]+)"></picture>')
+
+
 def front(app: Any, name: str, source: list[str]) -> None:
-    """Replace links to the README, whose page on the site is docs/index.md."""
+    """Replace links to the README, whose page on the site is docs/index.md, and pictures for both schemes."""
+    source[0] = _PICTURE.sub(_both, source[0])
     source[0] = re.sub(r"\]\((\.\./)*README\.md[^)]*", "](/docs/index.md", source[0])
+
+
+def _both(found: re.Match[str]) -> str:
+    """Compose two images, of which the theme shows one: it may be switched, unlike the system's scheme."""
+    shown = (("only-light", found[3]), ("only-dark", found[1]))
+    images = (f"```{{image}} {name}\n:class: {kind}\n:alt: {found[2]}\n```" for kind, name in shown)
+    return "\n".join(images)
+
+
+def describe(app: Any, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Give each page a description, and what a shared link shows."""
+    if doctree is None:
+        return
+    first = next((p.astext() for p in doctree.findall(nodes.paragraph) if len(p.astext()) > 30), "")
+    words = textwrap.shorten(" ".join(first.split()), 200, placeholder=" ...")
+    facts = {"title": context.get("title", ""), "description": words, "type": "website", "site_name": "relive"}
+    tags = [f'<meta name="description" content="{escape(words)}">']
+    tags += [f'<meta property="og:{name}" content="{escape(text)}">' for name, text in facts.items()]
+    context["metatags"] = context.get("metatags", "") + "\n".join(tags)
 
 
 def read(app: Any, tree: Any) -> None:
@@ -75,5 +102,6 @@ def setup(app: Any) -> dict[str, bool]:
     """Connect what is above."""
     app.add_directive("help", Help)
     app.connect("source-read", front)
+    app.connect("html-page-context", describe)
     app.connect("doctree-read", read, priority=400)  # before files to download are collected
     return {"parallel_read_safe": True}

@@ -107,6 +107,11 @@ def add_playground(app: Any, pagename: str, templatename: str, context: dict[str
         app.add_css_file("explorer.css")
 
 
+def outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """Write the page at each build: the files may have come or gone."""
+    return [name for name in env.found_docs if name.rpartition("/")[2] == "playground"]
+
+
 def copy(app: Any, failed: Exception | None) -> None:
     """Put the files beside the page's script."""
     folder = _folder(app)
@@ -121,6 +126,7 @@ def copy(app: Any, failed: Exception | None) -> None:
 def setup(app: Any) -> dict[str, Any]:
     """Connect the extension. Sphinx calls this."""
     app.add_config_value("playground_folder", "", "html", (str,))
+    app.connect("env-get-outdated", outdated)
     app.connect("html-page-context", add_playground)
     app.connect("build-finished", copy)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,5 @@
 // Guides come before the reference, and both before the developers' pages; page titles before words in the text.
+const DEVELOPERS = /^docs\/(measurements|decisions|guarantees|evidence|benchmarks|developers|glossary)$/;
 var Scorer = {
   objNameMatch: 11,
   objPartialMatch: 6,
@@ -9,5 +10,5 @@ var Scorer = {
   term: 5,
   partialTerm: 2,
   score: ([page, , , , score]) =>
-    score - (page.startsWith("docs/reference/") ? 20 : page.startsWith("docs/") ? 0 : 40),
+    score - (DEVELOPERS.test(page) ? 30 : page.startsWith("docs/reference/") ? 20 : page.startsWith("docs/") ? 0 : 40),
 };

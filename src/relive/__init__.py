@@ -1,6 +1,18 @@
 """Experience replay for reinforcement learning.
 
-Store what agents experience; sample it back under an explicit distribution.
+Store what agents experience; sample it back under an explicit distribution. A first buffer:
+
+    import relive
+    from relive.gymnasium import Recorder
+
+    schema = relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space)
+    buffer = relive.ReplayBuffer(schema, 100_000, num_envs=envs.num_envs, sampler=relive.Prioritized())
+    envs = Recorder(envs, buffer)  # stores each step of `envs.step`
+    batch = buffer.sample(256).torch()
+    buffer.update_priorities(batch.ids, td_error)
+
+`relive.sb3.ReplayBuffer` is a `replay_buffer_class` of Stable-Baselines3; `relive doctor` tests the buffer you have.
+The pages are in the folder `docs` of the source.
 """
 
 import importlib as _importlib
@@ -99,29 +111,40 @@ _LATER = {
     "saved_as": "._buffer.saved_as",
     "sequence_priority": ".items",
 }
-# So that `relive.sb3.ReplayBuffer` needs no import but relive's. `dir` does not list them: `inspect.getmembers`
-# would import every library.
-_MODULES = (
-    "doctor",
-    "gymnasium",
-    "lerobot",
-    "minari",
-    "ray",
-    "reward_noise",
-    "sb3",
-    "simulators",
-    "tianshou",
-    "torchrl",
-    "trajectories",
-)
+# So that `relive.sb3.ReplayBuffer` needs no import but relive's, and what has to be installed for each.
+_MODULES = {
+    "doctor": "",
+    "gymnasium": "gymnasium",
+    "lerobot": "torch",
+    "minari": "",
+    "ray": "ray",
+    "reward_noise": "",
+    "sb3": "stable_baselines3",
+    "simulators": "torch",
+    "tianshou": "tianshou",
+    "torchrl": "torchrl",
+    "trajectories": "",
+}
 # Names of earlier versions, and what has taken their place.
 _GONE = {"cpprb": "relive.ReplayBuffer: docs/switch.md has cpprb's arguments beside its own", **_GONE_SAMPLERS}
+# What other libraries call their classes.
+_ELSEWHERE = {
+    "PrioritizedReplayBuffer": "sampler=relive.Prioritized()",
+    "PrioritizedReplay": "sampler=relive.Prioritized()",
+    "NStepReplayBuffer": "item=relive.Transitions(n_step=3)",
+    "SequenceReplayBuffer": "item=relive.Sequences(length=80)",
+    "EpisodeReplayBuffer": "item=relive.Sequences(length=80)",
+    "HerReplayBuffer": "item=relive.Hindsight(reward=...)",
+}
 _load = _later(__name__, _LATER)
 
 
 def __getattr__(name: str) -> _Any:
     if name in _GONE:
         raise AttributeError(f"relive.{name} is gone: use {_GONE[name]}")
+    if name in _ELSEWHERE:
+        made = f"relive.ReplayBuffer(schema, capacity, {_ELSEWHERE[name]})"
+        raise AttributeError(f"relive has no {name}: use `{made}`")
     with _importing:
         return _importlib.import_module(f".{name}", __name__) if name in _MODULES else _load(name)
 
@@ -134,7 +157,11 @@ __all__ = _OWN + [name for name, module in _LATER.items() if module not in _SLOW
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    """List the public names, and the integrations whose library is installed."""
+    from importlib.util import find_spec
+
+    modules = [name for name, library in _MODULES.items() if not library or find_spec(library) is not None]
+    return sorted({*_OWN, *_LATER, *modules, "errors", "__doc__", "__file__", "__name__", "__path__", "__version__"})
 
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy import ndarray
 
 from ._base.extras import needs
+from ._base.forks import importing
 from ._base.memory import LINE, Arena
 from ._base.narrow import to_torch
 from ._base.nests import located, mapped
+from ._base.types import Array, Bool, Float32, Int64
 from ._ring.kernels import active
 from .errors import ArgumentError, message
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+E = TypeVar("E", bound=Exception)
 
 
 class Batch(Mapping[str, Any]):
@@ -34,6 +41,17 @@ class Batch(Mapping[str, Any]):
 
     __slots__ = ("__dict__", "_fields")
     _fields: Mapping[str, Any]
+    # For type checkers and editors. Fields of the schema may be nests, and not all items have all of these.
+    obs: Any
+    action: Any
+    next_obs: Any
+    reward: Array
+    discount: Array
+    terminated: Bool
+    truncated: Bool
+    steps: Int64
+    ids: Int64
+    weights: Float32
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         own = fields if type(fields) is dict else dict(fields)
@@ -44,12 +62,18 @@ class Batch(Mapping[str, Any]):
         )
 
     def __getitem__(self, name: str) -> Any:
-        value = self._fields[name]
+        try:
+            value = self._fields[name]
+        except (KeyError, TypeError):
+            raise _no_field(self, name, KeyError) from None
         return Batch(value) if type(value) is dict else value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._fields
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._fields:
-            raise AttributeError(f"a batch has no field `{name}`; it has {', '.join(self)}")
+            raise _no_field(self, name, AttributeError)
         return self.__dict__.setdefault(name, self[name])  # a nest, or what a native draw works out when it is read
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -65,16 +89,26 @@ class Batch(Mapping[str, Any]):
         return len(self._fields)
 
     def __repr__(self) -> str:
-        return f"Batch({', '.join(_described(name, value) for name, value in self.items())})"
+        fields = [_described(name, value) for name, value in self.items()]
+        line = f"Batch({', '.join(fields)})"
+        lines = "".join("    " + field.replace("\n", "\n    ") + ",\n" for field in fields)
+        return line if len(line) <= _WIDTH else f"Batch(\n{lines})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (dict(self._fields),)
 
-    def map(self, change: Callable[[Any], Any]) -> Batch:
-        """Return a batch with `change` applied to every array."""
-        return Batch(mapped(change, dict(self._fields)))
+    def _repr_html_(self) -> str:
+        with importing:
+            from ._base.page import fragment
 
-    def torch(self, device: Any = None) -> Batch:
+        rows = [(name, *_facts(value)) for name, value in _leaves(self)]
+        return fragment("Batch", ("field", "dtype", "shape", "values"), rows)
+
+    def map(self, change: Callable[[Any], Any]) -> AnyBatch:
+        """Return a batch with `change` applied to every array."""
+        return AnyBatch(mapped(change, dict(self._fields)))
+
+    def torch(self, device: Any = None) -> TorchBatch:
         """Return the items as PyTorch tensors; on the CPU they share memory with this batch, but for read-only arrays.
 
         A tensor of a read-only array is a copy, made when it is first looked at. No two tensors share memory.
@@ -89,10 +123,10 @@ class Batch(Mapping[str, Any]):
             with needs("torch", "Batch.torch"):
                 import torch  # noqa: F401
         if device is not None:
-            return self.map(_Moving(device))
+            return TorchBatch(mapped(_Moving(device), dict(self._fields)), _same)
         if type(self) is not Batch:
-            return _Changed(self, _tensor)
-        made = _Changed(self._fields, _tensor)
+            return TorchBatch(self, _tensor)
+        made = TorchBatch(self._fields, _tensor)
         arrays, tensors = self.__dict__, made.__dict__
         if len(arrays) <= _AT_ONCE:
             # A learner looks at most of them; its step leaves nothing in the caches that a look at each would need.
@@ -104,7 +138,7 @@ class Batch(Mapping[str, Any]):
                         tensors[name] = from_numpy(value)
         return made
 
-    def jax(self) -> Batch:
+    def jax(self) -> AnyBatch:
         """Return the items as JAX arrays, without a copy where JAX can use the memory as it is.
 
         No number wraps. While JAX has 64 bits off, which is its default, `ids` and `step_ids` stay NumPy's int64, which
@@ -139,7 +173,7 @@ class Batch(Mapping[str, Any]):
             return made
 
         with np.errstate(over="ignore"):
-            return Batch(located(array, dict(self._fields), "$"))
+            return AnyBatch(located(array, dict(self._fields), "$"))
 
 
 def joined_at_once(parts: list[Any]) -> dict[str, Any] | None:
@@ -159,11 +193,18 @@ def arrays_in(batch: Mapping[str, Any], above: tuple[str, ...] = ()) -> list[tup
     return found
 
 
-class _Changed(Batch):
-    """A batch whose fields are changed when they are first looked at: most learners need only some of them."""
+class TorchBatch(Batch):
+    """A batch of PyTorch tensors. A field becomes a tensor when it is first looked at: most learners need only some."""
 
     __slots__ = ("_change",)
     _change: Callable[[Any], Any]
+    reward: Tensor  # type: ignore[assignment]
+    discount: Tensor  # type: ignore[assignment]
+    terminated: Tensor  # type: ignore[assignment]
+    truncated: Tensor  # type: ignore[assignment]
+    steps: Tensor  # type: ignore[assignment]
+    ids: Tensor  # type: ignore[assignment]
+    weights: Tensor  # type: ignore[assignment]
 
     def __init__(self, fields: Mapping[str, Any], change: Callable[[Any], Any]) -> None:
         _set_fields(self, fields)
@@ -181,22 +222,44 @@ class _Changed(Batch):
     def _changed(self, name: str) -> Any:
         value = self._fields[name]
         nests = type(value) is dict or isinstance(value, Batch)
-        changed = _Changed(value, self._change) if nests else self._change(value)
+        changed = TorchBatch(value, self._change) if nests else self._change(value)
         # Where another thread was faster both have what it made. What a method hides is kept under no one's name.
         return self.__dict__.setdefault(f" {name}" if name in _METHODS else name, changed)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (mapped(lambda value: value, self),)
 
-    def map(self, change: Callable[[Any], Any]) -> Batch:
+    def map(self, change: Callable[[Any], Any]) -> AnyBatch:
         """Return a batch with `change` applied to every array."""
-        return Batch(mapped(change, self))
+        return AnyBatch(mapped(change, self))
 
 
-_set_fields, _set_change = Batch.__dict__["_fields"].__set__, _Changed.__dict__["_change"].__set__
+if TYPE_CHECKING:
+
+    class AnyBatch(Batch):
+        """A batch of arrays of any kind."""
+
+        reward: Any
+        discount: Any
+        terminated: Any
+        truncated: Any
+        steps: Any
+        ids: Any
+        weights: Any
+
+else:
+    AnyBatch = Batch
+
+
+_set_fields, _set_change = Batch.__dict__["_fields"].__set__, TorchBatch.__dict__["_change"].__set__
 _AT_ONCE = 16
+_WIDTH = 88  # of a representation in one line
 _TENSORS = frozenset(map(np.dtype, "?bBhHiIlLqQefdFD"))
 _METHODS = frozenset(dir(Batch))  # fields of these names are reached by key
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _tensor(value: Any) -> Any:
@@ -268,6 +331,39 @@ def _check_narrowed(value: ndarray[Any, Any], dtype: np.dtype[Any], at: str) -> 
         wanted, got = f"numbers that fit `{dtype.name}`, in which JAX holds them", f"`{value[~fits][0]}`"
         remedy = f'`jax.config.update("jax_enable_x64", True)`, or a field of `{dtype.name}` in the schema'
         raise ArgumentError(message(wanted, got, at, remedy))
+
+
+def _no_field(batch: Batch, name: object, kind: type[E]) -> E:
+    """Make the error of a field that a batch lacks."""
+    first = next(iter(batch), "obs")
+    if not isinstance(name, str):
+        ends = (name.start, name.stop) if isinstance(name, slice) else ()
+        shown = ":".join("" if end is None else str(end) for end in ends) if ends else repr(name)
+        return kind(f"a batch is indexed by field, as in `batch.{first}[{shown}]`; it has {', '.join(batch)}")
+    from difflib import get_close_matches  # only for an error
+
+    near = [] if name.startswith("_") else get_close_matches(name, [*batch], 1, 0.7)
+    meant = f"; did you mean `{near[0]}`?" if near else ""
+    return kind(f"a batch has no field `{name}`; it has {', '.join(batch)}{meant}")
+
+
+def _leaves(batch: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the arrays of a batch with their paths."""
+    for name, value in batch.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _facts(value: Any) -> tuple[str, str, str]:
+    """Describe an array's dtype, shape and range."""
+    if not hasattr(value, "shape"):
+        return type(value).__name__, str(len(value)), ""
+    kind = str(value.dtype).removeprefix("torch.")
+    some = value.size if isinstance(value, ndarray) else value.numel() if hasattr(value, "numel") else 0
+    inside = f"{float(value.min()):.4g} to {float(value.max()):.4g}" if some and "complex" not in kind else ""
+    return kind, str(tuple(value.shape)), inside
 
 
 def _described(name: str, value: Any) -> str:

@@ -16,8 +16,8 @@ from ._base.check import generator, source
 from ._base.forks import importing
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
-from ._buffer.adding import SHADOWED, shadow, shadows
-from ._buffer.arguments import choice, hinting_at_sb3, readable
+from ._buffer.adding import SHADOWED, finite, shadow, shadows
+from ._buffer.arguments import choice, hinting, readable
 from ._buffer.choices import Choices
 from ._buffer.core import CLOSED, Core, forked
 from ._buffer.stats import Stats
@@ -61,6 +61,8 @@ class ReplayBuffer:
             above 0 is at least 64 rows an environment. An integer above 1 is the number of rows itself. The default is
             enough for episodes of 16 steps on average; 1 is enough for episodes of any length. Where rows run out, a
             lane keeps fewer steps, and a notice says so.
+        check_finite: Look at all floats that are given, and warn once where one is NaN or infinite. For finding a
+            fault: it takes longer than adding. A save or a copy does not keep it.
 
     Raises:
         ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
@@ -82,7 +84,7 @@ class ReplayBuffer:
     ((4, 3), [0, 0, 0, 0])
     """
 
-    @hinting_at_sb3
+    @hinting
     def __init__(
         self,
         schema: Schema,
@@ -95,11 +97,14 @@ class ReplayBuffer:
         limiter: RateLimiter | None = None,
         seed: int | np.random.Generator | None = None,
         boundaries: float = BOUNDARIES,
+        check_finite: bool = False,
     ) -> None:
         kernels.warn_once()
         choices = Choices.checked(schema, capacity, num_envs, item, sampler, limiter, boundaries)
         where: Storage = choice(storage, Ram(), "storage", "ReplayBuffer(storage)")
-        self._use(opened(choices, where, generator(seed)))
+        checks = check.flag(check_finite, "ReplayBuffer(check_finite)")
+        core = opened(choices, where, generator(seed))
+        self._use(core.__replace__(calls=finite(core.calls)) if checks else core)
 
     @classmethod
     def _of(cls, core: Core) -> Self:
@@ -153,6 +158,38 @@ class ReplayBuffer:
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
         return f"ReplayBuffer({steps}, {choices}, {readable(core.nbytes)} when full)"
 
+    def _repr_html_(self) -> str:
+        with importing:
+            from ._buffer.report import shown
+
+        return shown(self._core)
+
+    def report(self, path: str | os.PathLike[str]) -> str:
+        """Write a page about the buffer as it is now, with plots, as `relive inspect --html` does of a save.
+
+        It has counts, fill by environment, rewards, whole episodes, priorities, ages and images. The page needs nothing
+        but itself. Cost: a copy of the rewards and flags of all steps.
+
+        Args:
+            path: The file, such as `"replay.html"`; one that exists is replaced.
+
+        Returns:
+            The absolute path of the file, for a browser.
+
+        Raises:
+            ArgumentError: `path` is no path.
+
+        >>> import os, tempfile
+        >>> import relive
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
+        >>> os.path.basename(buffer.report(os.path.join(tempfile.mkdtemp(), "replay.html")))
+        'replay.html'
+        """
+        with importing:
+            from ._buffer.report import write
+
+        return write(self._core, path)
+
     def add(
         self,
         *,
@@ -188,7 +225,7 @@ class ReplayBuffer:
         With `next_obs` the newest step can be drawn at once, and a stream whose next `obs` is not byte-equal to it is
         cut there. Without it the following step's `obs` is the successor.
 
-        NaN and infinity in fields are stored as they are; `np.isfinite(obs).all()` tells before.
+        NaN and infinity in fields are stored as they are; `ReplayBuffer(check_finite=True)` warns of the first.
 
         Raises:
             SchemaError: A field is missing, unknown, or of another shape or dtype. Nothing has changed.
@@ -505,12 +542,12 @@ class ReplayBuffer:
                 require grad, and must be on the CPU.
 
         Returns:
-            How many of the ids were applied; of duplicates each counts.
+            How many of the ids were applied; of duplicates each counts. 0 where the sampler has no priorities, as
+            `Uniform`, so that a loop need not ask.
 
         Raises:
             PriorityError: A TD error is NaN or infinite, or there are not as many as ids. Nothing has changed.
             StaleId: An id was never issued. Nothing has changed.
-            ArgumentError: The sampler has no priorities.
         """
         return drawing.update_priorities(self._core, ids, td_error)
 

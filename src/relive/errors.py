@@ -1,7 +1,7 @@
 """The exceptions relive raises, and the two forms of their messages.
 
 A wrong value reads ``Expected <what>, got <what> - at `<path>`: <remedy>``. The path says which argument is meant:
-`$.obs.camera` inside the data of a call, `ReplayBuffer.sample` for a method, `Prioritized(alpha)`
+`obs.camera` inside the data of a call, `ReplayBuffer.sample` for a method, `Prioritized(alpha)`
 for a constructor's argument. A refused call has changed nothing. An event (a recovery, a full disk, a damaged file)
 reads ``<what happened> - at `<path>`: <remedy>``; its path is usually that of a file or directory.
 """
@@ -57,7 +57,7 @@ def message(expected: str, got: str, at: str, remedy: str | None = None) -> str:
     """Compose a message about a wrong value.
 
     >>> print(message("`float32` of shape `(3,)`", "`int64` of shape `(4,)`", "$.obs"))
-    Expected `float32` of shape `(3,)`, got `int64` of shape `(4,)` - at `$.obs`
+    Expected `float32` of shape `(3,)`, got `int64` of shape `(4,)` - at `obs`
     """
     return event(f"Expected {expected}, got {got}", at, remedy)
 
@@ -68,5 +68,5 @@ def event(what: str, at: str, remedy: str | None = None) -> str:
     >>> print(event("Could not write the file (No space left on device)", "runs/a", "free space, then call `flush()`"))
     Could not write the file (No space left on device) - at `runs/a`: free space, then call `flush()`
     """
-    text = f"{what} - at `{at}`"
+    text = f"{what} - at `{at.removeprefix('$.')}`"
     return f"{text}: {remedy}" if remedy else text

@@ -11,7 +11,7 @@ import numpy as np
 from ._base import check
 from ._base.forks import importing
 from ._base.narrow import as_array, from_torch
-from .batch import Batch, joined_at_once
+from .batch import AnyBatch, Batch, joined_at_once
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, PriorityError, SchemaError, message
 
@@ -108,7 +108,7 @@ class Mixture:
     def __repr__(self) -> str:
         return f"Mixture({', '.join(map(repr, self.buffers))}, shares={self.shares})"
 
-    def sample(self, num_chunks: int, /) -> Batch:
+    def sample(self, num_chunks: int, /) -> AnyBatch:
         """Draw a batch of `num_chunks` rows from all buffers; `ids` name the steps of the buffer that a row is from.
 
         Raises:
@@ -207,7 +207,7 @@ class Mixture:
         parts = zip(self.buffers, [0, *ends], [*ends, n], strict=True)
         return [(buffer, slice(begin, end)) for buffer, begin, end in parts if begin < end]
 
-    def _joined(self, batches: list[Batch]) -> Batch:
+    def _joined(self, batches: list[Batch]) -> AnyBatch:
         """Join the batches of the parts."""
         for batch in batches:
             if type(batch) is not Batch and not isinstance(batch, Mapping):
@@ -216,10 +216,12 @@ class Mixture:
         device = self.device
         if device is not None:
             batches = [batch if hasattr(batch["ids"], "detach") else batch.torch(device) for batch in batches]
-        if len(batches) == 1:
-            return batches[0]
-        joined: Any = joined_at_once(batches) or _joined(batches, self._single, ())
-        return Batch(joined) if isinstance(batches[0], Batch) else joined  # a dict of tensors stays one
+        one: Any = batches[0]
+        if len(batches) > 1:
+            joined = joined_at_once(batches) or _joined(batches, self._single, ())
+            one = Batch(joined) if isinstance(one, Batch) else joined  # a dict of tensors stays one
+        made: AnyBatch = one
+        return made
 
     def _ahead(self, n: int) -> DrawsAhead:
         """Draw batches of `n` rows ahead."""

@@ -155,7 +155,7 @@ def test_episodes_without_a_final_observation() -> None:
     ("data", "error", "text"),
     [
         (flat(actions=None), relive.SchemaError, "Expected an array `actions`, got `"),
-        (flat(rewards=np.zeros(2)), relive.SchemaError, "Expected 2 entries, one per step, got 13 - at `$.obs`"),
+        (flat(rewards=np.zeros(2)), relive.SchemaError, "Expected 2 entries, one per step, got 13 - at `obs`"),
         (flat(terminals=np.zeros((13, 2))), relive.SchemaError, "Expected one number per step, got shape `(13, 2)`"),
         (flat(actions=["a"] * 13), relive.SchemaError, "Expected an array of numbers, got `<U1`"),
         (

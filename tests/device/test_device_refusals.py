@@ -68,12 +68,12 @@ def test_choices(choices: dict[str, Any], text: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "text"),
     [
-        ({"obs": np.zeros((4, 3), np.float32)}, "a tensor, got `ndarray` - at `\\$.obs`: `torch.as_tensor"),
+        ({"obs": np.zeros((4, 3), np.float32)}, "a tensor, got `ndarray` - at `obs`: `torch.as_tensor"),
         ({"obs": torch.zeros(4, 3, dtype=torch.float64)}, "`torch.float32` of shape `\\(4, 3\\)`, got `torch.float64`"),
-        ({"next_obs": torch.zeros(3, 3)}, "shape `\\(3, 3\\)` - at `\\$.next_obs`"),
-        ({"next_obs": None}, "a tensor, got nothing - at `\\$.next_obs`"),
+        ({"next_obs": torch.zeros(3, 3)}, "shape `\\(3, 3\\)` - at `next_obs`"),
+        ({"next_obs": None}, "a tensor, got nothing - at `next_obs`"),
         ({"final_obs": torch.zeros(4)}, "\\$.final_obs"),
-        ({"reward": None}, "nothing - at `\\$.reward`"),
+        ({"reward": None}, "nothing - at `reward`"),
         ({"terminated": torch.zeros(4)}, "`torch.bool` .*`.bool\\(\\)` makes it"),
         ({"mask": torch.zeros(3, dtype=torch.bool)}, "\\$.mask"),
         ({"speed": torch.zeros(4)}, "fields of the schema \\(action, obs, reward\\), got `speed`"),

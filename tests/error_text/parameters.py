@@ -55,10 +55,13 @@ class Kind(NamedTuple):
         return self._replace(bad=tuple(each for each in self.bad if repr(each) not in map(repr, taken)))
 
     def text(self, value: Any, parameter: str) -> str:
-        wanted, at = self.wanted, self.at.replace("@", parameter.partition("(")[0]) or parameter
+        wanted, at = self.wanted, self.at.replace("@", parameter.partition("(")[0]).removeprefix("$.") or parameter
         if type(value) is int and value >= HUGE and wanted.startswith(("an integer >= ", "a positive integer")):
             wanted = wanted.replace(" or None", "") + (" < 2**63 or None" if "or None" in wanted else " and < 2**63")
-        return f"Expected {wanted}, got {self.got(value)} - at `{at}`" + (self.remedy and f": {self.remedy}")
+        remedy = self.remedy
+        if wanted.startswith("an object like") and isinstance(value, type):
+            remedy = f"call it: `relive.{value.__name__}()`"
+        return f"Expected {wanted}, got {self.got(value)} - at `{at}`" + (remedy and f": {remedy}")
 
 
 def integer(least: int) -> Kind:

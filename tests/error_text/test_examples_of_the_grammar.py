@@ -15,9 +15,7 @@ def test_a_wrong_shape_of_one_camera():
     camera = {"camera": np.zeros((84, 84, 1))}
     with pytest.raises(relive.errors.SchemaError) as caught:
         buffer.add(obs=camera, action=0, reward=0, next_obs=camera, terminated=False, truncated=False)
-    assert str(caught.value) == (
-        "Expected `float32` of shape `(84, 84)`, got `float64` of shape `(84, 84, 1)` - at `$.obs.camera`"
-    )
+    assert str(caught.value) == ("Expected shape `(84, 84)`, got shape `(84, 84, 1)` - at `obs.camera`")
 
 
 def test_three_bad_td_errors_of_256():
@@ -27,7 +25,7 @@ def test_three_bad_td_errors_of_256():
     td_error[[17, 40, 200]] = np.nan
     with pytest.raises(relive.errors.PriorityError) as caught:
         buffer.update_priorities(ids, td_error)
-    assert str(caught.value) == "Expected a finite TD error, got `nan` (3 of 256) - at `$.td_error[17]`: check the loss"
+    assert str(caught.value) == "Expected a finite TD error, got `nan` (3 of 256) - at `td_error[17]`: check the loss"
 
 
 @pytest.mark.parametrize("batch_size", [1, 32])
@@ -39,7 +37,7 @@ def test_the_first_window_is_not_complete(batch_size):
         buffer.sample(batch_size)
     assert str(caught.value) == (
         "Expected at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: "
-        "2 of 3 steps of the first 3-step window are stored"
+        "2 of 3 steps of the first 3-step window are stored; `can_sample` says when there are enough"
     )
 
 

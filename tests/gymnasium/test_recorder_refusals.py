@@ -74,9 +74,9 @@ CONSTRUCTORS = {
 }
 FINALS = {
     "none at all": (lambda finals: None,
-     "Expected `final_obs` where an episode ended in SAME_STEP mode, got none - at `$.infos`"),
+     "Expected `final_obs` where an episode ended in SAME_STEP mode, got none - at `infos`"),
     "none for the lane": (lambda finals: np.full(LANES, None, object),
-     "Expected a final observation of shape `(3,)` for lane 0, whose episode ended, got none - at `$.infos.final_obs`"),
+     "Expected a final observation of shape `(3,)` for lane 0, whose episode ended, got none - at `infos.final_obs`"),
     "of another shape": (lambda finals: [np.float32(1)] * LANES,
      "Expected a final observation of shape `(3,)` for lane 0, whose episode ended, got shape `()` - at "),
     "too few": (lambda finals: [],

@@ -144,7 +144,7 @@ def test_a_mapped_file_is_opened_with_either(tmp_path: Path) -> None:
 
 
 def test_the_name_of_the_mask_is_taken() -> None:
-    with pytest.raises(relive.SchemaError, match=r"got `mask` - at `\$.mask`"):
+    with pytest.raises(relive.SchemaError, match=r"got `mask` - at `mask`"):
         relive.Schema(obs=relive.Field(), action=relive.Field(), mask=relive.Field())
 
 

@@ -92,14 +92,14 @@ def test_other_discounts_are_refused(bad: float, several: bool) -> None:
     with pytest.raises(relive.SchemaError) as caught:
         (buffer.extend if several else buffer.add)(**data)
     more = " (1 of 4)" if several else ""
-    assert str(caught.value) == f"Expected discounts >= 0 and <= 1, got `{float(bad)}`{more} - at `$.discount`"
+    assert str(caught.value) == f"Expected discounts >= 0 and <= 1, got `{float(bad)}`{more} - at `discount`"
     assert len(buffer) == 0
 
 
 def test_a_step_needs_one() -> None:
     data = steps(np.ones(4))
     del data["discount"]
-    with pytest.raises(relive.SchemaError, match=r"Expected a value, got nothing - at `\$.discount`"):
+    with pytest.raises(relive.SchemaError, match=r"Expected a value, got nothing - at `discount`"):
         made().extend(**data)
 
 

@@ -88,19 +88,19 @@ CONSTRUCTORS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "device": (IsaacLike, isaac(**PARTS), {"device": "meta"}, "a buffer on `cpu`, as the environment is, got `meta`"),
     "a missing group": (
         IsaacLike, isaac(actor=F(3)), {},
-        "one of `['critic', 'policy']`, which the environment has, got `actor` - at `$.obs`",
+        "one of `['critic', 'policy']`, which the environment has, got `actor` - at `obs`",
     ),
     "another shape": (
         IsaacLike, isaac(policy=F(4)), {},
-        "shape `(3,)`, as the environment has, got shape `(4,)` - at `$.obs.policy`",
+        "shape `(3,)`, as the environment has, got shape `(4,)` - at `obs.policy`",
     ),
     "no groups": (
         IsaacLike, FLAT, {},
-        "a mapping of `['critic', 'policy']`, as the environment has, got shape `(3,)` - at `$.obs`",
+        "a mapping of `['critic', 'policy']`, as the environment has, got shape `(3,)` - at `obs`",
     ),
     "actions": (
         IsaacLike, relive.Schema(obs=PARTS, action=F(2)), {},
-        "shape `(1,)`, as the environment has, got shape `(2,)` - at `$.action`",
+        "shape `(1,)`, as the environment has, got shape `(2,)` - at `action`",
     ),
 }  # fmt: skip
 
@@ -118,11 +118,11 @@ def test_a_recorder_that_cannot_be(name: str) -> None:
 RESETS: dict[str, tuple[Any, Any, str]] = {
     "dtype": (
         IsaacLike, isaac(policy=F(3, "float64")),
-        "`float64` of shape `(5, 3)` on `cpu`, got `float32` of shape `(5, 3)` on `cpu` - at `$.obs.policy`",
+        "`float64` of shape `(5, 3)` on `cpu`, got `float32` of shape `(5, 3)` on `cpu` - at `obs.policy`",
     ),
     "arrays": (
         lambda: Arrays(AutoresetMode.DISABLED), FLAT,
-        "a tensor, got `ndarray` - at `$.obs`: `relive.gymnasium.Recorder` is for environments of NumPy arrays",
+        "a tensor, got `ndarray` - at `obs`: `relive.gymnasium.Recorder` is for environments of NumPy arrays",
     ),
 }  # fmt: skip
 
@@ -161,7 +161,7 @@ def test_the_order_of_calls() -> None:
     with pytest.raises(ArgumentError, match="Expected arguments by name"):
         recorder.reset(7)
     recorder.reset(seed=7)
-    with pytest.raises(ArgumentError, match=r"got `mask`, which comes from the environment - at `\$.mask`"):
+    with pytest.raises(ArgumentError, match=r"got `mask`, which comes from the environment - at `mask`"):
         recorder.step(ACTION, mask=ACTION)
     recorder.step(ACTION)
     assert recorder.ids.tolist() == list(range(LANES))

@@ -27,7 +27,7 @@ class Forked:
             try:
                 self._arrays = {name: _mapped(wanted, name.startswith("ring/")) for name, wanted in spec.items()}
             except (OSError, OverflowError, ValueError) as error:
-                raise ArgumentError(f"Could not map memory ({error}) - at `$.capacity`: lower `capacity`") from error
+                raise ArgumentError(f"Could not map memory ({error}) - at `capacity`: lower `capacity`") from error
             self._identity = identity
         return ForkedMemory(self._arrays, fresh)
 

@@ -100,7 +100,7 @@ def test_each_environment_has_its_own_text() -> None:
 def test_too_much_text_is_refused() -> None:
     with pytest.raises(SchemaError, match=r"at most 262,144 bytes.*\$\.long"):
         Trajectory(rewards=np.zeros((2, 1, 1)), long="x" * 300_000)
-    with pytest.raises(SchemaError, match=r"shape `\(T, B, ...\)`, got `str` - at `\$.rewards`"):
+    with pytest.raises(SchemaError, match=r"shape `\(T, B, ...\)`, got `str` - at `rewards`"):
         Trajectory(rewards="x")
 
 

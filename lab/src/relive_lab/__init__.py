@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from relive_lab.results import Progress, TrainResult
     from relive_lab.sac import SACConfig, SACTrainer
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "DQNConfig",
     "DQNTrainer",

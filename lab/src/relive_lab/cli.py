@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         141 the reader of the output ended first, as in `relive-lab ... | head`.
 
     >>> main(["--version"])
-    relive-lab 0.2.0
+    relive-lab 0.3.0
     0
     """
     return ended("relive-lab", _run, sys.argv[1:] if argv is None else argv)

@@ -43,7 +43,8 @@ def integer(value: object, at: str, *, minimum: int | None = None, unbounded: bo
     except TypeError:
         number = None
     if number is None or (minimum is not None and number < minimum):
-        raise ArgumentError(message(wanted, f"`{value!r}`", at))
+        whole = isinstance(value, float) and 1000 <= value < 2**63 and value.is_integer()
+        raise ArgumentError(message(wanted, f"`{value!r}`", at, f"write `{int(value):_}`" if whole else None))  # type: ignore[call-overload]
     if number >= 2**63 and not unbounded:
         raise ArgumentError(message(f"{wanted}{' and' if minimum is not None else ''} < 2**63", f"`{number}`", at))
     return number

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
@@ -11,14 +12,17 @@ import numpy as np
 
 from .._base import check
 from .._base.check import lanes_of, raw_priorities
+from .._base.narrow import as_array, kind_of
 from .._base.types import Float64, Int64
 from .._flow.call_lock import CallLock
 from .._ring import kernels
+from .._ring.lanes import NO_ENDS
 from .._ring.ring import Ring
 from .._schema.step_parser import ParsedStep, StepParser, check_discounts
+from ..errors import event, message
 from ..samplers import Sampler
 from ..schema import Schema
-from .notices import Notices
+from .notices import Notices, warn
 
 if TYPE_CHECKING:
     from .._flow.limit import Limit
@@ -119,6 +123,7 @@ class Adding:
         """Implement `ReplayBuffer.cut`."""
         with self._lock.alone():
             self._ask_guard(lanes, 1)
+            self._ring.kernel.watched &= ~NO_ENDS  # streams end on purpose
             self._ring.cut(lanes)
 
     def clear(self) -> None:
@@ -132,8 +137,9 @@ class Adding:
         if self._claims is not None:
             self._claims.resume()
 
-    def add(self, *, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
+    def add(self, *wrong: Any, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
         """Implement `ReplayBuffer.add`."""
+        _check_names(wrong, "add")
         if self._lock.taken():
             raise self._lock.refusal()
         lanes = self.lanes(env_ids)
@@ -141,8 +147,11 @@ class Adding:
         priorities = raw_priorities(priority, (len(lanes),), self._sampler)
         return self.put(canonical, lanes, None if priorities is None else priorities[:, None])[:, 0]
 
-    def extend(self, *, env_ids: Any = None, priority: Any = None, time_major: bool = False, **steps: Any) -> Int64:
+    def extend(
+        self, *wrong: Any, env_ids: Any = None, priority: Any = None, time_major: bool = False, **steps: Any
+    ) -> Int64:
         """Implement `ReplayBuffer.extend`."""
+        _check_names(wrong, "extend")
         lanes = self.lanes(env_ids)
         check.flag(time_major, "ReplayBuffer.extend(time_major)")
         lead = self._parser.lead(steps, len(lanes), time_major)
@@ -182,6 +191,13 @@ class Adding:
         return guard is not None or claimed
 
 
+def _check_names(wrong: tuple[Any, ...], method: str) -> None:
+    """Refuse values without a name."""
+    if wrong:
+        remedy = f"`buffer.{method}(obs=..., action=..., reward=..., next_obs=..., terminated=..., truncated=...)`"
+        raise TypeError(message("each field by its name", f"{len(wrong)} without", f"ReplayBuffer.{method}", remedy))
+
+
 def _checking(call: Callable[..., Int64]) -> Callable[..., Int64]:
     """Wrap a native kernel's call in a check of discounts, whose limits the kernel does not know."""
 
@@ -190,6 +206,39 @@ def _checking(call: Callable[..., Int64]) -> Callable[..., Int64]:
         return call(*wrong, **step)
 
     return checked
+
+
+def finite(calls: tuple[Callable[..., Int64], Callable[..., Int64]]) -> tuple[Callable[..., Int64], ...]:
+    """Wrap `add` and `extend` in a look at their floats, until one is not finite, which is said."""
+    said = False
+
+    def watched(call: Callable[..., Int64]) -> Callable[..., Int64]:
+        def looking(*wrong: Any, **step: Any) -> Int64:
+            nonlocal said
+            found = None if said else next(_not_finite(step, ""), None)
+            if found is not None:
+                said = True
+                text = event(f"{found[1]} of {found[2]} values are not finite", found[0], "they are stored as they are")
+                warn(text)
+            return call(*wrong, **step)
+
+        return looking
+
+    return tuple(map(watched, calls))
+
+
+def _not_finite(given: object, at: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the path of each array with NaN or infinity, how many there are, and of how many."""
+    if isinstance(given, Mapping):
+        for name, value in given.items():
+            yield from _not_finite(value, f"{at}.{name}" if at else str(name))
+        return
+    with contextlib.suppress(ValueError, TypeError, RuntimeError):  # refused elsewhere
+        array = as_array(given)
+        if kind_of(array.dtype) in "fc":
+            bad = int((~np.isfinite(array)).sum())
+            if bad:
+                yield at, bad, array.size
 
 
 def _unguarded() -> None:

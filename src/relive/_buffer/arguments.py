@@ -27,24 +27,47 @@ METHODS = {
     "limiter": ("least", "most"),
 }
 
+_KINDS = ("Uniform", "Prioritized", "Recent", "Once", "Blend", "Transitions", "Sequences", "Hindsight", "Ram", "Shared")
+
 _Given = ParamSpec("_Given")
 
 
-def hinting_at_sb3(construct: Callable[_Given, None]) -> Callable[_Given, None]:
-    """Decorate a constructor: given the arguments of Stable-Baselines3's buffers, it names the right class.
+# Arguments of other libraries' buffers, and where relive has them; `?` stands for the value.
+_ELSEWHERE = {
+    **dict.fromkeys(("n_step", "n_steps", "nstep"), "`item=relive.Transitions(n_step=?)`"),
+    "gamma": "`item=relive.Transitions(gamma=?)`",
+    **{name: f"`sampler=relive.Prioritized({name}=?)`" for name in ("alpha", "beta", "eps")},
+    "prioritized": "`sampler=relive.Prioritized()`",
+    "batch_size": "`buffer.sample(?)`",
+    **dict.fromkeys(("buffer_size", "max_size", "memory_size", "size"), "`capacity=?`"),
+    **dict.fromkeys(("n_envs", "env_num"), "`num_envs=?`"),
+    **dict.fromkeys(("sequence_length", "seq_len", "burn_in"), "`item=relive.Sequences(length=..., burn_in=...)`"),
+    **dict.fromkeys(("frame_stack", "stack_num", "stack"), "`relive.Field(shape, dtype, stack=?)` in the schema"),
+    "device": "`batch.torch(?)`, or `relive.DeviceBuffer(schema, capacity, device=?)`",
+}
+
+
+def hinting(construct: Callable[_Given, None]) -> Callable[_Given, None]:
+    """Decorate a constructor: given arguments of other libraries' buffers, it names what relive has for them.
 
     Python would refuse one of the keywords, and name no remedy.
     """
 
     @wraps(construct)
-    def hinting(*args: _Given.args, **choices: _Given.kwargs) -> None:
+    def checked(*args: _Given.args, **choices: _Given.kwargs) -> None:
         space = args[2] if len(args) > 2 else choices.get("observation_space")
         if any(base.__module__.startswith(("gymnasium.spaces", "gym.spaces")) for base in type(space).__mro__):
             wanted, got = "a `Schema` and a capacity", "the arguments of Stable-Baselines3's buffers"
             raise ArgumentError(message(wanted, got, "ReplayBuffer", "use `relive.sb3.ReplayBuffer`"))
+        for name in choices:
+            if name in _ELSEWHERE:
+                given = repr(choices[name])
+                remedy = f"say {_ELSEWHERE[name].replace('?', given)}"
+                wanted = "the arguments of `relive.ReplayBuffer`"
+                raise ArgumentError(message(wanted, f"`{name}={given}`", f"ReplayBuffer({name})", remedy))
         construct(*args, **choices)
 
-    return hinting
+    return checked
 
 
 def choice(value: Any, default: Any, role: str, at: str) -> Any:
@@ -53,9 +76,18 @@ def choice(value: Any, default: Any, role: str, at: str) -> Any:
     lacking = next((name for name in METHODS[role] if isinstance(value, type) or not hasattr(value, name)), None)
     if lacking is not None:
         text = f"it has no `{lacking}`; the base class `relive.samplers.Sampler` has a default"
-        remedy = text if lacking in _DEFAULTS else None
+        remedy = text if lacking in _DEFAULTS else _calling(value)
         raise ArgumentError(message(f"an object like `{default!r}`", f"`{value!r}`", at, remedy))
     return value
+
+
+def _calling(value: Any) -> str | None:
+    """Compose the remedy for a class, or its name, in the place of an object."""
+    name = value.__name__ if isinstance(value, type) else value if isinstance(value, str) else ""
+    known = next((kind for kind in _KINDS if kind.lower() == name.lower()), None)
+    if known is None:
+        return f"call it: `{name}()`" if isinstance(value, type) else None
+    return f"call it: `relive.{known}()`" if isinstance(value, type) else f"say `relive.{known}()`"
 
 
 def _plain(array: Array) -> bool:
@@ -93,10 +125,13 @@ def shortage(
     drawable: int,
     waiting: int,
     span: int,
+    stored: int,
     at: str = "ReplayBuffer.sample",
     used: bool = False,
 ) -> NotEnoughData:
     """Make the error of a draw of `least` items when `drawable` of `items` can be drawn and `waiting` steps wait.
+
+    `stored`: all steps.
 
     `used`: the others were drawn already.
     """
@@ -106,9 +141,14 @@ def shortage(
         remedy = f"{items - drawable} of {items} items have priority 0"
     elif items:
         remedy = "add more steps, lower `batch_size`, or draw with replacement"
+    elif not stored:
+        remedy = "the buffer is empty: add steps first; `can_sample` says when there are enough"
     else:
         remedy = f"{waiting} of {span} steps of the first {span}-step window are stored"
-        remedy += ", but not what follows them" if waiting == span else ""
+        if waiting == span:
+            remedy += ", but not what follows them: give `next_obs=` with each step, or add the next one"
+        elif waiting:
+            remedy += "; `can_sample` says when there are enough"
     wanted = f"at least {least} drawable item{'s' if least > 1 else ''}"
     return NotEnoughData(message(wanted, f"{drawable}", at, remedy))
 

@@ -122,7 +122,8 @@ def too_few(core: Core, drawable: int, least: int, at: str) -> NotEnoughData:
     """Make the error of a draw of at least `least` items, of which `drawable` can be drawn."""
     ring = core.ring
     used = completed(core.sampler, Sampler).consumes
-    return shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span, at, used)
+    stored = ring.tally()["stored"]
+    return shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span, stored, at, used)
 
 
 def draw_in_time(core: Core, limit: Limit, n: int, beta: float | None) -> Batch:
@@ -200,7 +201,7 @@ def updated(core: Core, ids: Any, td_error: Any) -> int:
         if unknown is not None:
             keep = ~unknown if keep is None else keep & ~unknown
         if core.update is None:
-            raise no_priorities(core.sampler, at)
+            return 0
         core.update(slots, errors, keep)
         dropped = 0 if keep is None else len(checked) - int(keep.sum())
         count_update(core, len(checked), dropped)

@@ -15,14 +15,25 @@ import numpy as np
 
 from .._base.forks import importing
 from .._flow.call_lock import CallLock
-from .._ring.lanes import HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS, STORED, first_rows
+from .._ring.lanes import (
+    HEAD,
+    MANY_BOUNDARIES,
+    MANY_CUTS,
+    NO_ENDS,
+    OTHER_PADDING,
+    REPEATED_FINALS,
+    STORED,
+    TERMINATED,
+    TRUNCATED,
+    first_rows,
+)
 from .._ring.ring import Ring
 from .._schema.step_parser import ParsedStep
 from ..errors import ReliveWarning, event, message
 from ..samplers import Report
 
 UNBOOTSTRAPPED, NEVER_UPDATED = 1, 16
-ALL = UNBOOTSTRAPPED | MANY_CUTS | REPEATED_FINALS | MANY_BOUNDARIES | NEVER_UPDATED
+ALL = UNBOOTSTRAPPED | MANY_CUTS | REPEATED_FINALS | MANY_BOUNDARIES | NEVER_UPDATED | NO_ENDS | OTHER_PADDING
 
 # The indented lines can be copied into a loop over a vector environment; a test does.
 _SKIP_RESETS = """the step after an end only resets the environment and must not be stored. Store the other lanes:
@@ -42,7 +53,7 @@ _TAKE_FINALS = """`next_obs` of a step that ends is the next episode's first obs
     buffer.add(obs=obs, action=action, reward=reward, next_obs=final_obs, terminated=terminated, truncated=truncated)
 """
 _RECORDER = "`relive.gymnasium.Recorder(envs, buffer)` does this for every autoreset mode."
-DRAWS = 1000  # without an update of priorities
+DRAWS = 100  # without an update of priorities
 _FEWEST = 3  # ends that have to repeat: one observation may be that of a new episode by chance
 _OWN = {__name__, "relive._buffer.adding", "relive._flow.call_lock", "relive._buffer.drawing", "relive.buffer"}
 _OWN |= {"relive.tianshou._vector", "relive.torchrl"}
@@ -87,7 +98,7 @@ class Notices:
             if self.due & kind and self._first_time(kind, ring):
                 text = text_of(ring)
                 if text:
-                    _warn(text)
+                    warn(text)
                 elif kind == REPEATED_FINALS:  # as yet; reading all rows once for every twice as many ends costs little
                     with self._lock.reentrant:
                         ring.kernel.enough_ends = 2 * ring.tally()["ends"]
@@ -103,7 +114,7 @@ class Notices:
             return False
         expected = "a final observation with every truncated step"
         remedy = "give `next_obs` with it; without, such items are drawn with discount 0"
-        _warn(message(expected, f"{lost} without", "$.next_obs", remedy))
+        warn(message(expected, f"{lost} without", "$.next_obs", remedy))
         return True
 
     def _first_time(self, kind: int, ring: Ring) -> bool:
@@ -114,7 +125,7 @@ class Notices:
             return first
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
     """Warn at the line that called the buffer."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__") in _OWN:
@@ -131,6 +142,20 @@ def _many_cuts(ring: Ring) -> str:
         "`terminated` or `truncated`"
     )
     return event(what, "$.obs", remedy)
+
+
+def _no_ends(ring: Ring) -> str | None:
+    if (ring.marks & (TERMINATED | TRUNCATED)).any():
+        return None
+    what = f"No step of {ring.tally()['cuts']} streams is `terminated` or `truncated`"
+    remedy = "give the flags of each `step`; where an environment is reset in mid-episode on purpose, call `cut()`"
+    return event(what, "terminated", remedy)
+
+
+def _other_padding(ring: Ring) -> str:
+    other, what = ("zero", "zeros") if ring.stacked[0].repeat else ("first", "copies of the first frame")
+    remedy = f'`pad="{other}"` in the schema stores nothing for them'
+    return event(f"Stacks at the start of an episode are padded by {what}, which take rows", "obs", remedy)
 
 
 def _repeated_finals(ring: Ring) -> str | None:
@@ -177,6 +202,8 @@ def _never_updated(ring: Ring) -> str:
 _TEXTS = {
     NEVER_UPDATED: _never_updated,
     MANY_CUTS: _many_cuts,
+    NO_ENDS: _no_ends,
+    OTHER_PADDING: _other_padding,
     REPEATED_FINALS: _repeated_finals,
     MANY_BOUNDARIES: _many_boundaries,
 }

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .._base.forks import importing
 from .._base.frozen import Frozen
 from .._base.types import Float32, Float64, Int64
 from .._ring.ring import Ring
+from ..errors import ArgumentError, message
 from ..samplers import Report
 
 if TYPE_CHECKING:
     from .._flow.limiter import LimiterStats
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+_POINTS = tuple(f"{100 * q:g}" for q in _QUANTILES)
 
 
 class AutosaveStats(Frozen, kw_only=True):
@@ -118,10 +121,55 @@ class Stats(Frozen, kw_only=True):
     draw_age: tuple[float, ...] = ()
     draw_entropy: float | None = None
 
+    def __str__(self) -> str:
+        rows = [(name, _shown(value)) for name, value in self.flat().items()]
+        wide, long = (max(len(row[i]) for row in rows) for i in (0, 1))
+        return "\n".join(f"{name:<{wide}}  {value:>{long}}" for name, value in rows)
+
+    def _repr_html_(self) -> str:
+        with importing:
+            from .._base.page import fragment
+
+        return fragment("Stats", (), [(name, _shown(value)) for name, value in self.flat().items()])
+
+    def flat(self, prefix: str = "") -> dict[str, float]:
+        """Return the numbers by name, for a logger: quantiles as `age_quantiles/50`, parts as `autosave/age`.
+
+        Args:
+            prefix: What all names begin with, such as `"replay/"`.
+
+        Raises:
+            ArgumentError: `prefix` is no text.
+
+        >>> import relive
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
+        >>> buffer.stats().flat("replay/")["replay/capacity"]  # writer.add_scalar(name, value, step) of each
+        1000
+        """
+        if not isinstance(prefix, str):
+            raise ArgumentError(message("text", f"`{prefix!r}`", "Stats.flat(prefix)"))
+        return {prefix + name: value for name, value in _numbers(self)}
+
     @property
     def replay_volume(self) -> float:
         """`replay_ratio`, by its name beside the age and the entropy of what is drawn."""
         return self.replay_ratio
+
+
+def _numbers(stats: Frozen) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a record by name."""
+    for name, value in vars(stats).items():
+        if isinstance(value, tuple):
+            points = ("mean", "95") if name == "draw_age" else _POINTS
+            yield from ((f"{name}/{point}", number) for point, number in zip(points, value, strict=False))
+        elif isinstance(value, Frozen):
+            yield from ((f"{name}/{part}", number) for part, number in _numbers(value))
+        elif isinstance(value, int | float):
+            yield name, value
+
+
+def _shown(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def snapshot(

@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from .._base import check, forks
 from .._base.extras import needs
-from ..batch import Batch
+from ..batch import AnyBatch, Batch
 from ..errors import ArgumentError, ReliveError, event, message
 from .limit import Stopped
 
@@ -40,7 +40,7 @@ class DrawsAhead(Record):
     dropped: Callable[[], None]
 
 
-class Prefetched(Iterator[Batch]):
+class Prefetched(Iterator[AnyBatch]):
     """Batches that a thread draws ahead: an iterator, and a context manager whose end stops the thread.
 
     The thread starts with the first batch, or when the `with` block is entered. It does not keep this object alive:
@@ -78,7 +78,7 @@ class Prefetched(Iterator[Batch]):
     def __iter__(self) -> Prefetched:
         return self
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> AnyBatch:
         worker = self._worker
         if worker.stopped:
             raise StopIteration
@@ -135,7 +135,7 @@ class _Worker:
     def __init__(self, draw: Draw, dropped: Callable[[], None] | None) -> None:
         self._draw, self._dropped = draw, dropped
         self.orders: SimpleQueue[bool] = SimpleQueue()
-        self.ready: SimpleQueue[Batch | _Failure] = SimpleQueue()
+        self.ready: SimpleQueue[Any] = SimpleQueue()
         self.stopped = False
         self._thread: threading.Thread | None = None
         self._process = 0

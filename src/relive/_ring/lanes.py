@@ -26,7 +26,7 @@ LOADED, GONE = 14, 15
 COUNTERS = 16
 
 # Notices, as bits; `Notices` in _notices.py has their texts.
-MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES = 2, 4, 8
+MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES, NO_ENDS, OTHER_PADDING = 2, 4, 8, 32, 64
 
 # Neighbouring lanes whose writes are counted together, as `NEIGHBOURS` in native/touched.hpp has them.
 GROUP = 64

@@ -124,6 +124,7 @@ class Ring:
                 self.touched[ENDED] = self.touched[BEGUN]  # calls that a kill ended
         self._kernels = kernels.active()
         self._layouts = [_layout(column, array) for column, array in zip(schema.columns, self.columns, strict=True)]
+        self.stacked = [layout for layout in self._layouts if layout.frames > 1]
         self._bind(notify, np.isin(np.arange(self.lanes), list(busy)).astype(np.uint8) if busy else None)
 
     def under(self, window: Window, marks: Bytes | None = None) -> Ring:

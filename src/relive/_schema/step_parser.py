@@ -24,6 +24,17 @@ _FLAG = Field((), "bool")
 _ORDER = ("obs", "action", "reward", "next_obs", *FLAGS)
 
 
+# What other libraries call these fields.
+_ENDS = {"done", "dones", "terminal", "terminals", "episode_end", "is_terminal", "is_last"}
+_ENDS_MEAN = "`terminated=` is for a terminal state, `truncated=` for a time limit"
+_FLAGS_MEAN = f"; {_ENDS_MEAN}"
+_ALSO = {
+    **dict.fromkeys(("state", "states", "observation", "observations", "s"), "obs"),
+    **dict.fromkeys(("next_state", "next_states", "next_observation", "next_observations", "obs_next"), "next_obs"),
+    **dict.fromkeys(("timeout", "timeouts"), "truncated"),
+}
+
+
 class SchemaFields(Protocol):
     """The part of a `relive.Schema` that parsing a step needs."""
 
@@ -161,7 +172,9 @@ def _leaf(data: Mapping[str, object], column: Column) -> object:
         if not isinstance(node, Mapping):
             raise SchemaError(message(f"a mapping with the key `{key}`", f"`{type(node).__name__}`", at))
         if node.get(key) is None:
-            raise SchemaError(message("a value", "nothing", f"{at}.{key}"))
+            name = f"{at}.{key}".removeprefix("$.")
+            remedy = f"every step needs `{name}`{_FLAGS_MEAN if key in FLAGS else ''}"
+            raise SchemaError(message("a value", "nothing", name, remedy))
         node, at = node[key], f"{at}.{key}"
     return node
 
@@ -177,8 +190,18 @@ def _reject_unknown(data: Mapping[str, object], schema: SchemaFields) -> None:
         for name, child in value.items():
             if name not in tree:
                 known = ", ".join(f"`{key}`" for key in tree)
-                raise SchemaError(message(f"one of {known}", f"`{name}`", f"{at}.{name}"))
+                raise SchemaError(message(f"one of {known}", f"`{name}`", f"{at}.{name}", _meant(name, tree)))
             stack.append((f"{at}.{name}", child, tree[name]))
+
+
+def _meant(name: object, known: Mapping[str, Any]) -> str | None:
+    """Guess which of the `known` names was meant."""
+    if name in _ENDS and FLAGS[0] in known:
+        return _ENDS_MEAN
+    from difflib import get_close_matches  # only for an error
+
+    near = [_ALSO[name]] if name in _ALSO else get_close_matches(str(name), [*known], 1, 0.75)
+    return f"did you mean `{near[0]}`?" if near and near[0] in known else None
 
 
 def _as_array(value: object, at: str) -> Array:
@@ -227,8 +250,11 @@ def canonical(value: object, column: Column, lead: tuple[int, ...], optional: in
     if column.keys[0] == "action" and not field.full_shape and field.dtype.kind in "iu":
         shapes += [(*shape, 1) for shape in shapes]  # discrete actions as columns, ready for `gather(1, action)`
     if kind_of(array.dtype) not in "biufc" or array.shape not in shapes:
-        got = f"`{array.dtype.name}` of shape `{array.shape}`"
-        raise SchemaError(message(f"`{field.dtype.name}` of shape `{wanted}`", got, at))
+        expected, got = f"shape `{wanted}`", f"shape `{array.shape}`"
+        if not _castable(kind_of(array.dtype), kind_of(field.dtype)):
+            expected, got = f"`{field.dtype.name}` of {expected}", f"`{array.dtype.name}` of {got}"
+        remedy = None if array.shape in shapes else _lanes_meant(array.shape, field.full_shape, lead)
+        raise SchemaError(message(expected, got, at, remedy))
     if column.keys == ("discount",):
         check_discounts(array)
     cast = _cast(array, field.dtype, at).reshape(full)
@@ -236,6 +262,24 @@ def canonical(value: object, column: Column, lead: tuple[int, ...], optional: in
         cast = np.moveaxis(cast, -1, len(lead))
     made = np.ascontiguousarray(cast.reshape((*lead, *field.shape)) if field.stack == 1 else cast)
     return made if made.flags.aligned else made.copy()
+
+
+def _castable(source: str, target: str) -> bool:
+    """Tell if values of one kind may be stored as values of another."""
+    return source in ("biufc" if target == "c" else "biu" if target in "iu" else "biuf")
+
+
+def _lanes_meant(given: tuple[int, ...], own: tuple[int, ...], lead: tuple[int, ...]) -> str | None:
+    """Guess the remedy where a step has the shape of another number of environments."""
+    if len(lead) != 1 or not given:
+        return None
+    if given == own and own[:1] == lead:
+        return "a schema comes from `envs.single_observation_space`, not from the batched space"
+    if given == own:
+        return f"give a step of each of {lead[0]} environments; that of one alone is `env_ids=[i]`"
+    if lead == (1,) and given[1:] == own:
+        return f"{given[0]} environments need `ReplayBuffer(num_envs={given[0]})`, and no `env_ids`"
+    return None
 
 
 def _cast(array: Array, dtype: np.dtype[Any], at: str) -> Array:

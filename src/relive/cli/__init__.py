@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from relive._base.extras import needs
@@ -19,6 +20,15 @@ what to put into a report of a bug.
 Example: relive inspect runs/agent/buffer"""
 # Commands of the trainers and their comparisons, which are a distribution of its own.
 OF_THE_LAB = ("train", "compare")
+_ABOUT = {
+    "doctor": "Examine a replay buffer, a library's or your own: is each item right at every boundary?",
+    "inspect": "Summarise a saved buffer, shards or trajectories; --html writes a page with plots.",
+    "verify": "Compare all files of a save with their checksums.",
+    "salvage": "Write what is sound in a damaged directory to a new one.",
+    "convert": "Convert a directory of trajectories to another layout.",
+    "top": "Watch a shared or mapped buffer, or an autosave, that is in use.",
+    "shm": "List buffers in shared memory, and remove what was left.",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         SIGTERM, 141 the reader of the output ended first, as in `relive ... | head`.
 
     >>> main(["--version"])
-    relive 0.2.0
+    relive 0.3.0
     0
     """
     return ended("relive", _run, sys.argv[1:] if argv is None else argv)
@@ -100,8 +110,23 @@ def _run(arguments: list[str]) -> int:
         return batches.main(arguments[1:])
     if arguments[:1] and arguments[0] in OF_THE_LAB:
         return _lab(arguments)
+    if arguments[:1] in ([], ["-h"], ["--help"]) and not (find_spec("rich") and find_spec("tyro")):
+        return _plain_help()
     status = _commands().cli(args=arguments, prog="relive", description=DESCRIPTION)
     return status if isinstance(status, int) else 0
+
+
+def _plain_help() -> int:
+    """List the commands without the packages that most of them need."""
+    import argparse
+
+    parser = argparse.ArgumentParser("relive", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, about in _ABOUT.items():
+        commands.add_parser(name, help=about)
+    parser.epilog = "All but doctor and shm need Rich and tyro: pip install 'relive[cli]'"
+    parser.print_help()
+    return 0
 
 
 def _lab(arguments: list[str]) -> int:
@@ -136,8 +161,9 @@ def _commands() -> Any:
     memory.command(name="clean")(shm.clean)
     app.command(memory, name="shm", help="Buffers in shared memory: which there are, and removing what was left.")
     app.command(name="doctor")(doctor.doctor)
-    app.command(name="train")(_train)
-    app.command(name="compare")(_compare)
+    if _of_lab():
+        app.command(name="train")(_train)
+        app.command(name="compare")(_compare)
     bench = _bench()
     if bench is not None:
         app.command(name="bench")(bench)
@@ -152,9 +178,17 @@ def _compare() -> None:
     """Compare ways of replaying experience; a command of relive-lab."""
 
 
+def _of_lab() -> list[Any]:
+    from importlib.metadata import entry_points
+
+    return [entry for name in OF_THE_LAB for entry in entry_points(group="relive.commands", name=name)]
+
+
 def _bench() -> Any:
-    """Return the benchmark command, or None if its part of the package is absent or cannot be loaded."""
+    """Return the benchmark command, or None outside a checkout, which has the benchmarks."""
     try:
-        return importlib.import_module("relive.cli.bench").main
-    except ImportError:
+        bench = importlib.import_module("relive.cli.bench")
+        bench.checkout()
+        return bench.main
+    except (ImportError, ArgumentError):
         return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import relive
 from relive import trajectories
+from relive._base.page import histogram, page, section, short, stacked, table, thumbnails
 from relive.checkpoints import inspection
-from relive.cli._page import histogram, page, section, short, stacked, table, thumbnails
 
 
 def of_save(found: inspection.Inspection) -> str:
@@ -48,7 +49,7 @@ def of_save(found: inspection.Inspection) -> str:
         section("Fields", "", table(("field", "dtype", "shape", "bytes"), _fields(found)), wide=True),
         section("Files", "", table(("file", "bytes"), found.files), wide=True),
     ]
-    return page("Replay buffer", found.path, tiles, sections)
+    return page("Replay buffer", found.path, tiles, sections, by=f" {relive.__version__}")
 
 
 def of_trajectories(found: trajectories.Inspection) -> str:
@@ -78,7 +79,7 @@ def of_trajectories(found: trajectories.Inspection) -> str:
         section("Missing files", "", table(("file",), [(name,) for name in found.missing])) if found.missing else "",
     ]
     even = "Draws are even over the steps of a buffer's window; they are not counted."
-    return page("Trajectories", found.path, tiles, sections, even)
+    return page("Trajectories", found.path, tiles, sections, even, f" {relive.__version__}")
 
 
 _OF_STACKS = "Spread over the stored steps, lane by lane. Of stacked observations the newest frame is shown."

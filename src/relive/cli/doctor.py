@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from relive._base import page as _page
 from relive._base.extras import needs
-from relive.cli import _page
-from relive.cli.terminal import columns
+from relive.cli.terminal import columns, console
 from relive.errors import ArgumentError, message
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from .._device_samplers.draws import Found, WeightedDraws
 from .._device_samplers.rows import Written
 from .._flow.call_lock import CallLock
 from .._ring.lanes import BOUNDARIES
-from ..batch import Batch
+from ..batch import Batch, TorchBatch
 from ..buffer import ReplayBuffer
 from ..checkpoints.autosave import Autosave, begun
 from ..errors import ArgumentError, NotEnoughData, ReliveError, message
@@ -293,7 +293,7 @@ class DeviceBuffer:
             raise ReliveError(message(wanted, "one with it", "DeviceBuffer.add(mask)", remedy))
         self._ring.holes = True
 
-    def sample(self, batch_size: int, *, beta: float | Tensor | None = None) -> Batch:
+    def sample(self, batch_size: int, *, beta: float | Tensor | None = None) -> TorchBatch:
         """Draw a batch of tensors; does not wait.
 
         Args:
@@ -323,7 +323,7 @@ class DeviceBuffer:
             batch = self._batch(found)
         return batch if self._keeping is None else self._keeping.took(batch)
 
-    def read(self, ids: Any) -> Batch:
+    def read(self, ids: Any) -> TorchBatch:
         """Return the items that start at `ids`, as `sample` does; does not wait.
 
         Args:
@@ -342,13 +342,13 @@ class DeviceBuffer:
             found = torch.where(there, which, self._ring.none)
             return self._batch(Found(found, found % self._ring.size, there.float(), there))
 
-    def _batch(self, found: Found) -> Batch:
+    def _batch(self, found: Found) -> TorchBatch:
         fields = self._reader.read(found.ids, found.at)
         if isinstance(self._reader, TransitionReader):
             fields["discount",] = fields["discount",] * found.there
         fields["ids",], fields["weights",] = found.ids, found.weights
         ordered = {column.keys: fields[column.keys] for column in self.schema.columns}
-        return Batch(nested((ordered | fields).items()))
+        return Batch(nested((ordered | fields).items()))  # type: ignore[return-value]
 
     def update_priorities(self, ids: Any, td_error: Any) -> None:
         """Set priorities from TD errors, as `ReplayBuffer.update_priorities` does; does not wait.
@@ -360,15 +360,15 @@ class DeviceBuffer:
             td_error: One number per id, of either sign, `[B]` or `[B, 1]`.
 
         Raises:
-            ArgumentError: Tensors of another shape or dtype, or elsewhere; or the sampler has no priorities.
+            ArgumentError: Tensors of another shape or dtype, or elsewhere.
         """
-        draws = self._weighted("DeviceBuffer.update_priorities")
         which = self._arguments.ids(ids, "$.ids")
         errors = self._arguments.td_errors(td_error, which, "$.td_error")
-        if self._keeping is not None:
-            self._keeping.gave(which, errors)
-        with self._turn(changes=True):
-            draws.update(which, errors)
+        if isinstance(self._draws, WeightedDraws):
+            if self._keeping is not None:
+                self._keeping.gave(which, errors)
+            with self._turn(changes=True):
+                self._draws.update(which, errors)
 
     def priorities(self, ids: Any) -> Tensor:
         """Return raw priorities, float32 `[B]`, NaN where an item cannot be drawn; does not wait."""

@@ -19,7 +19,7 @@ from .._buffer.wiring import ring_of
 from .._flow.call_lock import CallLock
 from .._flow.limit import Limit
 from .._ring.lanes import STEPS
-from ..errors import ArgumentError, ReliveError, message
+from ..errors import ArgumentError, ReliveError, StorageError, message
 from ..storage import Joint, Storage
 from ..storage.mapped import Mapped
 from ..storage.shared import Shared, require_native
@@ -231,6 +231,9 @@ def attached(file: str) -> Any:
     with importing:
         from ..storage._segment import Segment
 
+    if os.path.isdir(file):
+        remedy = "a save is loaded by `relive.load`"
+        raise StorageError(message("a shared or mapped buffer", "a directory", file, remedy))
     return Segment.attach(
         file, "make it with `ReplayBuffer(..., storage=relive.Shared(name))`, or `relive.Mapped(path)`"
     )

@@ -219,18 +219,18 @@ class Shards:
         does not answer.
 
         Returns:
-            How many were applied; None while batches are prefetched, since updates then go with the next draws.
+            How many were applied; None while batches are prefetched, since updates then go with the next draws. 0 where
+            the sampler has no priorities.
 
         Raises:
             PriorityError: A TD error is NaN or infinite, or there are not as many as ids. Nothing was sent.
-            ArgumentError: The sampler has no priorities.
         """
         at = "Shards.update_priorities"
         numbers = ids_of(ids, at)
         errors = td_errors(td_error, numbers)
         sampler = completed(self._running().sampler, Sampler)
         if not sampler.prioritizes:
-            raise no_priorities(sampler, at)
+            return 0
         check_errors(errors, sampler.eps)
         with self._drawer.lock:
             return self._drawer.update(numbers, errors, wait=not self._drawer.prefetching)

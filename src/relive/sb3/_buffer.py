@@ -125,6 +125,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
     buffer_size: int
     n_envs: int
 
+    def __repr__(self) -> str:
+        return f"relive.sb3.{type(self).__name__}({self.relive!r})"
+
     def __init__(
         self,
         buffer_size: int,

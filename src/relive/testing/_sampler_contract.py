@@ -136,7 +136,7 @@ class SamplerContract(Contract):
         buffer, _ = self.filled()
         for size in (1, 4, 8):
             weights = buffer.sample(size).weights
-            check((weights.shape, weights.dtype) == ((size,), np.float32), "weights are not float32 of shape `[B]`")
+            check(weights.shape == (size,) and weights.dtype == np.float32, "weights are not float32 of shape `[B]`")
             check(np.isfinite(weights).all() and (weights > 0).all(), f"weights {weights}")
             if getattr(self.sampler, "weights", "batch") != "none":
                 check(weights.max() <= 1, f"a weight of {weights.max()}")
@@ -247,7 +247,7 @@ class SamplerContract(Contract):
             refuses(ValueError, buffer.update_priorities, ids, [5.0, np.nan])
             refuses(ValueError, buffer.extend, **good, priority=np.full((LANES, 2), -1.0))
         else:
-            refuses(ArgumentError, buffer.update_priorities, ids, [5.0, 2.0])
+            check(buffer.update_priorities(ids, [5.0, 2.0]) == 0, "a sampler without priorities took some")
             refuses(ArgumentError, buffer.extend, **good, priority=np.ones((LANES, 2)))
         for _ in range(5):
             assert_same_batch(buffer.sample(4), twin.sample(4))

@@ -23,7 +23,9 @@ from ..lanes import (
     MANY_BOUNDARIES,
     MANY_CUTS,
     MEMORY,
+    NO_ENDS,
     OLDEST,
+    OTHER_PADDING,
     READY,
     REPEATED_FINALS,
     REPEATS,
@@ -34,6 +36,8 @@ from ..lanes import (
 from ..plans import ColumnLayout, Relabelled, Window
 from .rows import RingRows
 from .writing import Writing
+
+FEW_STREAMS = 20
 
 
 class Ring(RingRows):
@@ -214,8 +218,13 @@ class Ring(RingRows):
             return
         sums = self.counters.sum(axis=0)
         found = 0
-        if sums[STEPS] >= 100 and sums[CUTS] * 10 > sums[STEPS]:
+        many = sums[CUTS] * 10 > sums[STEPS]
+        if sums[STEPS] >= 100 and many:
             found |= MANY_CUTS
+        if sums[CUTS] >= FEW_STREAMS and not many and not sums[ENDS]:
+            found |= NO_ENDS
+        if self.otherwise_padded >= 3:
+            found |= OTHER_PADDING
         if sums[ENDS] >= self.enough_ends and sums[REPEATS] * 10 >= sums[ENDS] * 9:
             found |= REPEATED_FINALS
         full = self.counters[self._full(self.counters)]

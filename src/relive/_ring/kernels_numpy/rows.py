@@ -49,7 +49,12 @@ class RingRows:
     is more than R rows deep: the row after the newest step already holds that step's successor. K rows of a lane lie
     together, a *block*; the next block of the lane follows after those of the other lanes. An id is `row * L + lane`,
     its *slot* `id % (R * L)`.
+
+    Attributes:
+        otherwise_padded: Streams that begin with stacks padded in the other way than the schema's.
     """
+
+    otherwise_padded = 0
 
     def __init__(
         self,

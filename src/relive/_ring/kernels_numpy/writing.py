@@ -189,6 +189,7 @@ class Writing:
                 frame = value[:, -1 - age]
                 padding = value[:, -age] if column.repeat else np.zeros_like(frame)
                 needed = np.where(first & _unequal(frame, padding), np.maximum(needed, age), needed)
+        ring.otherwise_padded += int(_padded_otherwise(stacked, first & (needed > 0)).sum())
         for age in range(int(needed.max(initial=0)), 0, -1):
             chosen = needed >= age
             memory, _ = self._claim(lanes[chosen])
@@ -315,6 +316,15 @@ class Writing:
     def _all_ready(self, lanes: Int64) -> None:
         self._count(lanes, READY, self._counters[lanes, HEAD])
         self._count(lanes, READY_STEPS, self._counters[lanes, STEPS])
+
+
+def _padded_otherwise(stacked: Sequence[tuple[Any, Array]], chosen: Bool) -> Bool:
+    """Mark the chosen streams whose older frames are what the other padding gives: zeros, or the newest frame."""
+    for column, value in stacked:
+        for age in range(1, column.frames):
+            frame = value[:, -1 - age]
+            chosen = chosen & ~_unequal(frame, np.zeros_like(frame) if column.repeat else value[:, -age])
+    return chosen
 
 
 def _unequal(a: Array, b: Array) -> Bool:

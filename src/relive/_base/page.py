@@ -12,8 +12,6 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-import relive
-
 Values = npt.NDArray[np.generic]
 
 _STYLE = """
@@ -63,13 +61,15 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 440, 200, 46, 24, 10
 _BINS, _COLUMNS = 36, 128
 
 
-def page(title: str, path: str, tiles: Iterable[tuple[str, str, str]], sections: Iterable[str], note: str = "") -> str:
+def page(
+    title: str, path: str, tiles: Iterable[tuple[str, str, str]], sections: Iterable[str], note: str = "", by: str = ""
+) -> str:
     """Return the whole page; tiles are a name, a number and a note."""
     facts = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)} <small>{escape(note)}</small></dd></div>"
         for name, value, note in tiles
     )
-    footer = f"{note} Written by relive {relive.__version__}. The page needs no network and runs no scripts."
+    footer = f"{note} Written by relive{by}. The page needs no network and runs no scripts."
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -78,6 +78,16 @@ def page(title: str, path: str, tiles: Iterable[tuple[str, str, str]], sections:
         + "\n".join(section for section in sections if section)
         + f"\n</main><footer>{escape(footer.strip())}</footer></body></html>\n"
     )
+
+
+def fragment(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Compose what a notebook shows of an object: a table in the notebook's own colors."""
+    titles = "".join(f'<th style="text-align:left">{escape(name)}</th>' for name in head)
+    lines = "".join(
+        "<tr>" + "".join(f'<td style="text-align:left">{escape(cell)}</td>' for cell in row) + "</tr>" for row in rows
+    )
+    top = f"<thead><tr>{titles}</tr></thead>" if head else ""
+    return f"<div><strong>{escape(title)}</strong><table>{top}<tbody>{lines}</tbody></table></div>"
 
 
 def section(title: str, note: str, body: str, *, wide: bool = False) -> str:
