@@ -8,11 +8,13 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from back_ends import HAS_NATIVE
+from depth import LONG
 
 import relive
 from relive._base.nests import mapped
@@ -165,18 +167,13 @@ def test_meta_frames_are_counted() -> None:
 
 
 def cases() -> list[Any]:
-    """List schemas, samplers, items and lanes: states are kept for sequences only."""
-    found = [
-        pytest.param(schema, sampler, chosen, 2, id=f"{name}-{sampler}-{item}")
-        for sampler in SAMPLERS
-        for name, schema, items in (
-            ("flat", FLAT, ITEMS),
-            ("nested", NESTED, ITEMS),
-            ("kept", KEPT, STATES),
-            ("stacked", STACKED, TRANSITIONS),
-        )
-        for item, chosen in items.items()
-    ]
+    """List schemas, samplers, items and lanes; by default each sampler and item with one of their schemas, in turns."""
+    found = []
+    for (nth, sampler), (number, item) in product(enumerate(SAMPLERS), enumerate(ITEMS | STATES)):
+        schemas = {"flat": FLAT, "nested": NESTED} | ({"stacked": STACKED} if item in TRANSITIONS else {})
+        schemas = {"kept": KEPT} if item in STATES else schemas  # for sequences only
+        for name in schemas if LONG else [[*schemas][(nth + number) % len(schemas)]]:
+            found.append(pytest.param(schemas[name], sampler, (ITEMS | STATES)[item], 2, id=f"{name}-{sampler}-{item}"))
     sequences = {name: item for name, item in (ITEMS | STATES).items() if item.time_major is not None}
     return found + [
         pytest.param(KEPT if name in STATES else FLAT, "prioritized", item, 1, id=f"one lane-{name}")

@@ -7,7 +7,6 @@ import gc
 import logging
 import os
 import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import run_program
 from depth import eventually, some_of_each
 
 import relive
@@ -45,16 +45,8 @@ def made(storage=None, every=100.0):
 
 
 def ran(program: str, path: Path, kernel: str = "native") -> subprocess.CompletedProcess[str]:
-    text = HEAD + textwrap.dedent(program)
-    environment = {**os.environ, "RELIVE_KERNELS": kernel} if kernel == "numpy" else None
-    return subprocess.run(
-        [sys.executable, "-c", text, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-        env=environment,
-    )
+    environment = {"RELIVE_KERNELS": kernel} if kernel == "numpy" else {}
+    return run_program(HEAD + textwrap.dedent(program), path, **environment)
 
 
 def made(storage: Any = None, **choices: Any) -> relive.ReplayBuffer:

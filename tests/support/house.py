@@ -29,8 +29,8 @@ VERBS = set((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").sp
 # Not part of replay proper. The last three names are those of modules that became `_adapters`.
 AROUND = {"lab", "cpprb", "sb3", "tianshou", "torchrl", "gymnasium", "minari", "_adapters", "ray", "checkpoints"}
 AROUND |= {"simulators", "trajectories", "doctor", "cli", "testing", "_counted", "_episodes", "_offline"}
-BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
-DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+# Comments, and strings of one line or several.
+STRINGS = re.compile(r"""#[^\n]*|("{3}|'{3}|["'])(?:\\.|(?!\1)[^\\])*\1""", re.DOTALL)
 
 
 def code_lines(path: Path) -> int:
@@ -41,26 +41,22 @@ def code_lines(path: Path) -> int:
 
 @cache
 def python_code(text: str) -> int:
-    lines = text.splitlines()
-    found = {number for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")}
-    docstrings: set[int] = set()
-    tree, count = parsed(text), 0
-    for node in blocks(tree):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            docstrings.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-            count += 2
-    for node in ast.walk(tree) if text.count('"""') > count else ():
-        if isinstance(node, ast.Constant | ast.JoinedStr) and '"""' in lines[node.lineno - 1]:
-            found.update(range(node.lineno, (node.end_lineno or 0) + 1))
-    return len(found - docstrings)
-
-
-def blocks(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements at any depth, and what groups them."""
-    left = [tree]
-    while left:
-        yield (node := left.pop())
-        left += [each for each in ast.iter_child_nodes(node) if isinstance(each, BLOCKS)]
+    found = {n for n, line in enumerate(text.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")}
+    last, end, number = ":", 0, 1  # the character of code before, and its line
+    for string in STRINGS.finditer(text):
+        between = text[end : string.start()]
+        number += between.count("\n")
+        last = (last + between).rstrip()[-1]
+        if string[1]:
+            inner = range(number, number + string[0].count("\n") + 1)
+            begins_line = not text[text.rfind("\n", 0, string.start()) + 1 : string.start()].strip(" r")
+            if last == ":" and begins_line:  # a docstring
+                found.difference_update(inner)
+            elif len(string[1]) == 3:
+                found.update(inner)
+            last, number = string[1], inner[-1]
+        end = string.end()
+    return len(found)
 
 
 @cache
