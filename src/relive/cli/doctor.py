@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from relive._base import page as _page
 from relive._base.extras import needs
-from relive.cli.terminal import columns, console
+from relive.cli.terminal import columns
 from relive.errors import ArgumentError, message
 
 if TYPE_CHECKING:
