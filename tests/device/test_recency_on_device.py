@@ -235,6 +235,10 @@ def test_saves_and_conversions(name: str, fill_name: str, tmp_path: Any) -> None
             assert len(ids) > len(kept) / 2
 
 
+def test_recency_takes_no_memory() -> None:
+    assert made(RECENT, "full").nbytes == made(relive.Uniform(), "full").nbytes
+
+
 def test_what_is_drawn_is_counted() -> None:
     buffer = made(relive.Recent(mean_age=3.0), "went round")
     assert buffer.stats().draw_entropy is None
