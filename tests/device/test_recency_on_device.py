@@ -173,6 +173,13 @@ def test_a_batch_has_the_shares(shuffle: bool) -> None:
     assert abs(np.mean(counts) - 3.5) < 0.15
 
 
+def test_a_blend_of_one_is_shuffled() -> None:
+    blend = relive.Blend((relive.Prioritized(), 1.0))
+    for sampler, ordered in ((blend.__replace__(shuffle=False), True), (blend, False)):
+        ids = made(sampler, "full").sample(64).ids
+        assert bool((ids.diff() >= 0).all()) == ordered
+
+
 def test_a_member_without_items_leaves_its_share_to_the_others() -> None:
     sampler = relive.Blend((relive.Uniform(), 0.25), (relive.Prioritized(eps=0.0), 0.75))
     buffer = small(relive.Transitions(), sampler=sampler, seed=1)
