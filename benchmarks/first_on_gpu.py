@@ -137,7 +137,8 @@ def equal() -> None:
 
 def replays() -> None:
     """Compare replays of a captured turn with eager ones."""
-    pair = [buffer(256, 200, item=relive.Transitions(n_step=3), sampler=relive.Prioritized()) for _ in range(2)]
+    blend = relive.Blend((relive.Prioritized(), 0.5), (relive.Recent(share=0.2), 0.3), (relive.Uniform(), 0.2))
+    pair = [buffer(256, 200, item=relive.Transitions(n_step=3), sampler=blend) for _ in range(2)]
     given, td = on(DEVICE, steps(256, 1)[0]), torch.rand(256, device=DEVICE)
     for each in pair * 3:
         each.add(**given)
@@ -159,7 +160,7 @@ def kernels() -> None:
 
     kind = "kernels" if CUDA else "PyTorch's operations"
     print(f"\n| {kind} of an add, a draw and an update | n = 1 | n = 3 |\n|---|---|---|")
-    for sampler in (relive.Uniform(), relive.Prioritized()):
+    for sampler in (relive.Uniform(), relive.Recent(share=0.2), relive.Prioritized()):
         cells = []
         for n in (1, 3):
             made = buffer(1_024 if CUDA else 64, 100, item=relive.Transitions(n_step=n), sampler=sampler)

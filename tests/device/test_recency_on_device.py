@@ -77,6 +77,16 @@ def stated(buffer: relive.DeviceBuffer, name: str) -> dict[int, float]:
     return found
 
 
+def check_weights(buffer: relive.DeviceBuffer, items: list[int], chances: np.ndarray) -> None:
+    """Draw, and compare the weights with those that follow from the probabilities of all items."""
+    sampler = buffer.sampler
+    beta = sampler.beta_at(0) if sampler.weights else 0.0
+    batch = buffer.sample(64)
+    weights = (len(items) * chances[np.searchsorted(items, batch.ids)]) ** -beta
+    divisors = {"batch": weights.max(), "buffer": (len(items) * chances[chances > 0].min()) ** -beta}
+    np.testing.assert_allclose(batch.weights, weights / divisors.get(sampler.weights, 1.0), rtol=3e-6)
+
+
 @pytest.mark.parametrize("fill_name", FILLS)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_probabilities_weights_and_draws(name: str, fill_name: str) -> None:
@@ -88,12 +98,7 @@ def test_probabilities_weights_and_draws(name: str, fill_name: str) -> None:
     np.testing.assert_allclose(found, chances, rtol=3e-6 if sampler.prioritizes else 1e-9, atol=1e-9)
     assert abs(found.sum() - 1) < 1e-9
     assert buffer.probability(torch.tensor([-1, 10**9])).isnan().all()
-    beta = sampler.beta_at(0) if sampler.weights else 0.0
-    batch = buffer.sample(64)
-    drawn = np.array([expected[key] for key in batch.ids.tolist()])
-    weights = (len(items) * drawn) ** -beta
-    divisors = {"batch": weights.max(), "buffer": (len(items) * chances[chances > 0].min()) ** -beta}
-    np.testing.assert_allclose(batch.weights, weights / divisors.get(sampler.weights, 1.0), rtol=3e-6)
+    check_weights(buffer, items.tolist(), chances)
     counts = np.zeros(len(items), np.int64)
     for _ in range(250 if LONG else 8):
         counts += np.bincount(np.searchsorted(items, buffer.sample(4000).ids), minlength=len(items))
@@ -151,8 +156,7 @@ def check_program(program: Program) -> int:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
     others = buffer.probability(torch.arange(-2, oracle.head * oracle.lanes + 3)).isfinite()
     assert int(others.sum()) == len(items)
-    weights = buffer.sample(16).weights
-    assert ((weights > 0) & (weights <= 1 + 1e-6)).all()
+    check_weights(buffer, items, expected)
     return 1
 
 
@@ -171,6 +175,13 @@ def test_a_batch_has_the_shares(shuffle: bool) -> None:
         assert counts[-1] in (3, 4)
         assert shuffle or (old[2:7].sum() == counts[-1] and old[3:6].all())
     assert abs(np.mean(counts) - 3.5) < 0.15
+
+
+def test_a_blend_of_one_is_shuffled() -> None:
+    blend = relive.Blend((relive.Prioritized(), 1.0))
+    for sampler, ordered in ((blend.__replace__(shuffle=False), True), (blend, False)):
+        ids = made(sampler, "full").sample(64).ids
+        assert bool((ids.diff() >= 0).all()) == ordered
 
 
 def test_a_member_without_items_leaves_its_share_to_the_others() -> None:
@@ -233,6 +244,10 @@ def test_saves_and_conversions(name: str, fill_name: str, tmp_path: Any) -> None
             kept = np.sort(buffer.priorities(items_of(buffer)))  # of lanes that were left out some newest ones wait
             assert np.isclose(each.priorities(ids)[:, None], kept, rtol=1e-5).any(1).all()
             assert len(ids) > len(kept) / 2
+
+
+def test_recency_takes_no_memory() -> None:
+    assert made(RECENT, "full").nbytes == made(relive.Uniform(), "full").nbytes
 
 
 def test_what_is_drawn_is_counted() -> None:

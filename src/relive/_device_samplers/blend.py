@@ -44,7 +44,7 @@ class BlendDraws:
 
     def draw(self, n: int, beta: float | Tensor | None) -> Found:
         """Draw `n` items with replacement."""
-        ring, several = self._ring, len(self._members) > 1
+        ring, several = self._ring, self._shuffles or len(self._members) > 1
         numbers = n * (1 + self._shuffles) + 1 if several else n
         u = torch.rand(numbers, dtype=torch.float64, device=ring.clock.device, generator=self.generator)
         if several:

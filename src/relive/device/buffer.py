@@ -252,9 +252,10 @@ class DeviceBuffer:
                 them. Simulators that reset by themselves give the next episode's first observation as `next_obs`.
             final_mask: Lanes whose final observation is known, among those that ended, bool `[L]`; None: all. Without
                 one, the step's discount is 0, and a truncated one is counted as `stats().unbootstrapped`.
-            mask: Lanes that take part, bool `[L]`; None: all.
+            mask: Lanes that take part, bool `[L]`; None: all. It costs 14 to 40 launches more.
             continues: Promise that `obs` is the `next_obs` of each lane's step before, where that has not ended, and
-                that stacks begin padded. Then nothing is compared; otherwise a stream is cut where it differs.
+                that stacks begin padded. Then nothing is compared; otherwise a stream is cut where it differs, for
+                some 35 launches more.
             priority: Raw priorities of the new steps, `[L]`, >= 0, as in `ReplayBuffer.add`; one that is not is
                 counted as an error, and the step has the largest priority so far.
             **fields: `obs`, `action`, `reward`, and every further field of the schema.
@@ -455,7 +456,8 @@ class DeviceBuffer:
         """Save all of it, with the options of `ReplayBuffer.save`; waits until what is new is in RAM.
 
         Later saves copy and write the calls that are new, final observations and priorities. Other threads go on adding
-        and drawing meanwhile; what is saved is this instant. With `wait=False` a thread writes the files.
+        and drawing meanwhile, and wait only where they would overwrite a row that is still to be copied; what is saved
+        is this instant. With `wait=False` a thread writes the files.
 
         `relive.load(path, device="cuda")` brings it back: on the same kind of device to the bit, generator included.
 

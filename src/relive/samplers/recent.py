@@ -24,7 +24,8 @@ from .uniform import queue_of, queue_spec
 class Recent(Frozen, Sampler, kw_only=True):
     """Draw an item with a probability in proportion to `q**age`: a geometric law that ends at the oldest stored item.
 
-    The age counts the items of the same lane that are newer. One of `mean_age` and `share` says what q is.
+    The age counts the items of the same lane that are newer, in a `DeviceBuffer` the calls at which newer ones start.
+    One of `mean_age` and `share` says what q is.
 
     Args:
         mean_age: Mean age of what is drawn, > 0, once much more than that is stored: `q = mean_age / (1 + mean_age)`.
