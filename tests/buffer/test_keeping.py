@@ -317,8 +317,7 @@ def test_no_damage_makes_a_reader_crash(path: Path, tmp_path: Path) -> None:
         bad.write_bytes(data)
         try:
             found = relive.kept_batches(bad)
-        except StorageError as error:
-            assert str(bad) in str(error), name
+        except StorageError:
             outcomes.add("refused")
         else:
             assert len(found) in (2, 3), name
