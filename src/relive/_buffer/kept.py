@@ -28,7 +28,7 @@ from .._base.types import Array, Float64, Int64
 from .._disk.files import let_go, read_at, reported, size_of
 from .._disk.json_files import damaged, json_in
 from ..batch import Batch
-from ..errors import StorageError, message
+from ..errors import MissingSave, StorageError, message
 from .schemas import DTYPES
 
 MAGIC, FORMAT, PAGE, LINE = b"relive\0B", 1, 4096, 64
@@ -245,7 +245,7 @@ def opened(at: str, remedy: str) -> int:
     try:
         fd = os.open(at, os.O_RDONLY | PLAIN | AT_ONCE)
     except FileNotFoundError:
-        raise StorageError(message(wanted, "none", at, remedy)) from None
+        raise MissingSave(message(wanted, "none", at, remedy)) from None
     except OSError as error:
         raise StorageError(message(wanted, f"`{error.strerror}`", at, remedy)) from error
     try:
