@@ -92,7 +92,7 @@ class BatchKeeper:
         self._number, self._slot, self._room = 0, 0, 0
         self._lock, self._active = RLock(), True
         self._layout = SlotLayout([], 0, 0)
-        self._ids: Array | None = None  # of the last batch
+        self._newest: tuple[int, Array | None] = 0, None  # number and ids
         self._place: StateReader | None = None
         self._views: list[tuple[SlotLayout, list[Array]] | None] = [None] * last
         if os.path.lexists(path):
@@ -143,18 +143,19 @@ class BatchKeeper:
             for view, (_, array) in zip(known[1], arrays, strict=False):
                 view[...] = array
             _NUMBER.pack_into(memory, begin + END, number)
-            self._ids = None if layout.ids is None else arrays[layout.ids][1]
+            self._newest = number, None if layout.ids is None else arrays[layout.ids][1]
 
     def give(self, ids: Any, td_error: Any) -> int:
         """Store the TD errors of a batch with it; return the number of the batch, 0 where none has these ids."""
         with self._lock:
-            number = self._number if ids is self._ids else self._numbered(ids_of(ids, _AT))
+            number, newest = self._newest
+            number = number if ids is newest else self._numbered(ids_of(ids, _AT))
             known = self._views[number % self._last]
             if not (number and self._active) or known is None:
                 return 0
             at, errors = PAGE + number % self._last * self._slot + GIVEN, known[1][-1]
             self._mapping[at] = 0
-            plain = type(td_error) is np.ndarray and td_error.shape == errors.shape
+            plain = type(td_error) is np.ndarray and td_error.dtype.kind in "fiu" and td_error.shape == errors.shape
             errors[:] = td_error if plain else td_errors(td_error, errors)
             self._mapping[at] = 1
             return number
