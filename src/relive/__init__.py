@@ -26,8 +26,10 @@ from ._ring.plans import Followed as Followed
 from .batch import Batch as Batch
 from .buffer import ReplayBuffer as ReplayBuffer
 from .errors import ArgumentError as ArgumentError
+from .errors import BufferClosed as BufferClosed
 from .errors import CorruptionError as CorruptionError
 from .errors import MissingExtra as MissingExtra
+from .errors import MissingSave as MissingSave
 from .errors import NotEnoughData as NotEnoughData
 from .errors import PriorityError as PriorityError
 from .errors import RateLimitTimeout as RateLimitTimeout

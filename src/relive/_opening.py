@@ -92,7 +92,8 @@ def load(
             other choices than `number` and `seed`; of what a `ReplayBuffer` saved, ids are new.
 
     Raises:
-        StorageError: No complete save is there, or it cannot be read.
+        MissingSave: No complete save is there; it is a `FileNotFoundError`, too.
+        StorageError: It cannot be read.
         CorruptionError: The save is damaged. The message names the file and the offset, and, if it is the newest, the
             last sound one.
         ArgumentError: A choice that does not fit the steps, or one that has to be given, because no class is
@@ -151,7 +152,8 @@ def open(  # `relive.open`, as `gzip.open`
         seed: None: fresh entropy, or the generator as of the last `sync()` or `close()` where a buffer is taken over.
 
     Raises:
-        StorageError: There is no such buffer, or the file is not one that relive wrote, or another version of it did.
+        MissingSave: There is no such buffer; it is a `FileNotFoundError`, too.
+        StorageError: The file is not one that relive wrote, or another version of it did.
         ArgumentError: A choice that does not fit, or one that has to be given, because no class is `saved_as` its name.
 
     >>> import relive

@@ -887,7 +887,7 @@ class ReplayBuffer:
         """End the buffer: its memory is freed, a shared segment is removed, a mapped file is synced.
 
         Other processes that have a shared buffer open keep their memory of it until they close it, too. Further calls
-        of this buffer raise a `ReliveError`, a second `close()` does nothing.
+        of this buffer raise `BufferClosed`, a second `close()` does nothing.
 
         Raises:
             ReliveError: It is called inside another call of the buffer, by a signal's handler, or in a `hold()` block.

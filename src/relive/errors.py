@@ -25,6 +25,10 @@ class PriorityError(ReliveError, ValueError):
     """A priority or TD error that is NaN, infinite, negative where that is forbidden, or of the wrong length."""
 
 
+class BufferClosed(ReliveError):
+    """A call of a buffer or a writer that was closed, or whose maker is gone: for an actor, the end of the run."""
+
+
 class NotEnoughData(ReliveError, RuntimeError):
     """A draw that the stored steps cannot serve yet."""
 
@@ -39,6 +43,10 @@ class StaleId(ReliveError, LookupError):
 
 class StorageError(ReliveError, OSError):
     """A directory or a file that cannot be used: damaged, of another kind, in use by another writer, or full."""
+
+
+class MissingSave(StorageError, FileNotFoundError):
+    """A save, or a file of a buffer, that is not there."""
 
 
 class CorruptionError(StorageError):

@@ -233,3 +233,12 @@ def test_a_hand_learns_to_reach_with_hindsight_and_not_without(hindsight: bool, 
     """Run `examples/reaching_sb3.py` unchanged: minutes."""
     example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "reaching_sb3.py"))
     assert low <= example["train"](5_000, hindsight, 0) <= high
+
+
+def test_the_last_batches_are_kept(tmp_path: Path) -> None:
+    model = DQN("MlpPolicy", "CartPole-v1", replay_buffer_class=ReplayBuffer, learning_starts=50, seed=0)
+    model.replay_buffer.keep_batches(tmp_path / "batches", 3)
+    model.learn(100)
+    kept = relive.kept_batches(tmp_path / "batches")
+    assert [len(batch.ids) for batch in kept] == [32, 32, 32]
+    assert kept[-1].obs.shape == (32, 4)

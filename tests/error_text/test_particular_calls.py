@@ -25,7 +25,7 @@ from refused_calls import (
 
 import relive
 from relive._buffer import drawing
-from relive.errors import ArgumentError, NotEnoughData, PriorityError, SchemaError, StaleId, StorageError
+from relive.errors import ArgumentError, MissingSave, NotEnoughData, PriorityError, SchemaError, StaleId, StorageError
 
 # The call gets the thing and the directory; `@` in a text stands for the directory, `…` at its end for any rest.
 Row = tuple[type[Exception], Callable[[Any, Path], object], str]
@@ -157,9 +157,9 @@ CHOICES: list[Row] = [
       for starts in (1, 2)),
     (NotEnoughData, lambda _, p: build(item=relive.Sequences(3)).sample(1),
      f"at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: {NONE}"),
-    (StorageError, lambda _, p: relive.load(p / "none"), "a directory, got none - at `@/none`"),
+    (MissingSave, lambda _, p: relive.load(p / "none"), "a directory, got none - at `@/none`"),
     (StorageError, lambda _, p: relive.load(p / "file"), "a directory, got `Not a directory` - at `@/file`"),
-    (StorageError, lambda _, p: relive.load(p / "empty"), "a complete save of a buffer, got none - at `@/empty`"),
+    (MissingSave, lambda _, p: relive.load(p / "empty"), "a complete save of a buffer, got none - at `@/empty`"),
     (ArgumentError, lambda _, p: relive.load([]), "at least one directory, got none - at `load(path)`"),
     (ArgumentError, lambda _, p: relive.load([p / "saved", 5]), "a path, got `5` - at `load(path)`"),
     (StorageError, lambda _, p: relive.load(p / "saved", number=9),
@@ -174,8 +174,8 @@ CHOICES: list[Row] = [
      f"at most 2 steps, {LANE}, got `3` - at `Transitions(n_step)`: {SHORTER} `n_step`"),
     (ArgumentError, lambda _, p: relive.load(p / "saved", item=relive.Transitions(n_step=7)),
      f"at most 6 steps, {LANE}, got `7` - at `Transitions(n_step)`: {SHORTER} `n_step`"),
-    (StorageError, lambda _, p: relive.open(p / "none"), f"a shared or mapped buffer, got none - at `@/none`: {NEW}"),
-    (StorageError, lambda _, p: relive.Writer(p / "none"), f"a shared or mapped buffer, got none - at `@/none`: {NEW}"),
+    (MissingSave, lambda _, p: relive.open(p / "none"), f"a shared or mapped buffer, got none - at `@/none`: {NEW}"),
+    (MissingSave, lambda _, p: relive.Writer(p / "none"), f"a shared or mapped buffer, got none - at `@/none`: {NEW}"),
     (StorageError, lambda _, p: relive.open(p / "file"),
      "a file that only its owner, you, may read and write, got another one - at `@/file`"),
 ]

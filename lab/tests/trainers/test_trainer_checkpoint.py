@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from trainer_toys import Toy, small
 
+import relive
 from relive.errors import ArgumentError
 from relive_lab import SACTrainer, saving
 
@@ -50,6 +51,19 @@ def test_a_failed_write_leaves_the_old_file(
         trainer.save(tmp_path)
     assert path.read_bytes() == before
     assert sorted(tmp_path.iterdir()) == [tmp_path / "buffer", path]
+
+
+def test_the_last_batches_are_kept_in_the_runs_folder(tmp_path: Path) -> None:
+    config = small(use_per=True, keep_batches=3)
+    SACTrainer(config, make_env=Toy).train(out=tmp_path)
+    kept = relive.kept_batches(tmp_path / "batches")
+    assert [len(batch.ids) for batch in kept] == [config.batch_size] * 3
+    assert all(batch.td_error is not None for batch in kept)
+    trainer = SACTrainer.load(tmp_path, make_env=Toy, total_steps=config.total_steps + 20)
+    trainer.train(out=tmp_path)
+    assert relive.kept_batches(tmp_path / "batches")[-1].number < kept[-1].number
+    with pytest.raises(ArgumentError, match="0, or at least 2 without `cluster`, got `1`"):
+        small(keep_batches=1)
 
 
 @pytest.mark.parametrize(

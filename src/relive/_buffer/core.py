@@ -13,7 +13,7 @@ from .._base.types import Bool, Float64, Int64
 from .._flow.call_lock import CallLock
 from .._ring.plans import Window
 from .._ring.ring import Ring
-from ..errors import ReliveError, message
+from ..errors import BufferClosed, ReliveError, message
 from ..items import Expander, Fields, Item
 from ..samplers import Index, Sampler
 from ..samplers._protocol import Draw
@@ -275,7 +275,7 @@ class _Closed:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise ReliveError(message("an open buffer", "one that was closed", "ReplayBuffer"))
+        raise BufferClosed(message("an open buffer", "one that was closed", "ReplayBuffer"))
 
 
 CLOSED = cast(Core, _Closed())

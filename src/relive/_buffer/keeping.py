@@ -36,7 +36,7 @@ from .kept import (
     MAGIC,
     MOST_SLOTS,
     PAGE,
-    Layout,
+    SlotLayout,
     header_of,
     lined,
     opened,
@@ -48,7 +48,7 @@ _NUMBER, _FLAG = struct.Struct("<Q"), struct.Struct("<I")
 _ANOTHER = "choose another path"
 
 
-class Place:
+class StateReader:
     """The state of a generator, as it is from draw to draw.
 
     NumPy's `state` takes longer than the copy of a batch. Of the usual generator the numbers are read where they lie;
@@ -76,7 +76,7 @@ class Place:
         return b""
 
 
-class Keeping:
+class BatchKeeper:
     """The writer of a file of kept batches. A forked child leaves the file to its parent.
 
     Args:
@@ -91,10 +91,10 @@ class Keeping:
         self.path, self._last = path, last
         self._number, self._slot, self._room = 0, 0, 0
         self._lock, self._active = RLock(), True
-        self._layout = Layout([], 0, 0)
-        self._ids: Array | None = None  # of the last batch
-        self._place: Place | None = None
-        self._views: list[tuple[Layout, list[Array]] | None] = [None] * last
+        self._layout = SlotLayout([], 0, 0)
+        self._newest: tuple[int, Array | None] = 0, None  # number and ids
+        self._place: StateReader | None = None
+        self._views: list[tuple[SlotLayout, list[Array]] | None] = [None] * last
         if os.path.lexists(path):
             fd = opened(path, _ANOTHER)
             try:
@@ -117,7 +117,7 @@ class Keeping:
 
         Args:
             batch: As the learner gets it.
-            state: The generator before the draw, as `Place.read` returns it.
+            state: The generator before the draw, as `StateReader.read` returns it.
             rows: Of the buffer's longest lane; -1: not known.
             lanes: Of the buffer; 0: not known.
         """
@@ -127,7 +127,7 @@ class Keeping:
         with self._lock:
             layout = self._layout
             if not layout.has(arrays, lanes):
-                layout = self._layout = Layout.of(arrays, lanes)
+                layout = self._layout = SlotLayout.of(arrays, lanes)
             if LINE + self._room + layout.nbytes > self._slot and not self._grown(layout.nbytes, len(state)):
                 return
             self._number = number = self._number + 1
@@ -143,18 +143,19 @@ class Keeping:
             for view, (_, array) in zip(known[1], arrays, strict=False):
                 view[...] = array
             _NUMBER.pack_into(memory, begin + END, number)
-            self._ids = None if layout.ids is None else arrays[layout.ids][1]
+            self._newest = number, None if layout.ids is None else arrays[layout.ids][1]
 
     def give(self, ids: Any, td_error: Any) -> int:
         """Store the TD errors of a batch with it; return the number of the batch, 0 where none has these ids."""
         with self._lock:
-            number = self._number if ids is self._ids else self._numbered(ids_of(ids, _AT))
+            number, newest = self._newest
+            number = number if ids is newest else self._numbered(ids_of(ids, _AT))
             known = self._views[number % self._last]
             if not (number and self._active) or known is None:
                 return 0
             at, errors = PAGE + number % self._last * self._slot + GIVEN, known[1][-1]
             self._mapping[at] = 0
-            plain = type(td_error) is np.ndarray and td_error.shape == errors.shape
+            plain = type(td_error) is np.ndarray and td_error.dtype.kind in "fiu" and td_error.shape == errors.shape
             errors[:] = td_error if plain else td_errors(td_error, errors)
             self._mapping[at] = 1
             return number
@@ -172,7 +173,7 @@ class Keeping:
         """Return the state of a buffer's generator; nothing where it is not NumPy's own."""
         rng = core.tally.rng
         if self._place is None or self._place.rng is not rng:
-            self._place = Place(rng)
+            self._place = StateReader(rng)
         return self._place.read()
 
     def sample(self, core: Core, draw: Callable[..., Batch], batch_size: Any, beta: Any) -> Batch:
@@ -199,7 +200,7 @@ class Keeping:
 
         return {each.__name__: each for each in (sample, update_priorities) if each.__name__ in calls}
 
-    def update(self, apply: Callable[[Any, Any], Any], ids: Any, td_error: Any) -> Any:
+    def update(self, apply: Callable[[Any, Any], int], ids: Any, td_error: Any) -> int:
         """Store TD errors with their batch, then apply them; errors about them name the batch.
 
         Raises:
@@ -211,10 +212,9 @@ class Keeping:
         try:
             return apply(ids, td_error)
         except PriorityError as error:
-            if not number:
-                raise
-            shown = f"`relive batches {self.path}` shows the batch, number {number}"
-            raise PriorityError(f"{error}; {shown}") from None
+            if number:
+                error.args = (f"{error}; `relive batches {self.path}` shows the batch, number {number}",)
+            raise
 
     def _grown(self, nbytes: int, state: int) -> bool:
         """Make room for batches of so many bytes, in a new file that has those of the old one; False if it cannot."""
@@ -261,9 +261,9 @@ def begun(core: Core, path: Any, last: Any) -> None:
     core.tally.keeping = made
 
 
-def of_arguments(path: Any, last: Any, at: str) -> Keeping | None:
+def of_arguments(path: Any, last: Any, at: str) -> BatchKeeper | None:
     """Make what `keep_batches` asks for; None where it ends."""
     count = check.integer(last, f"{at}(last)", minimum=2)
     if count > MOST_SLOTS:
         raise ArgumentError(message(f"at most {MOST_SLOTS}", f"`{count}`", f"{at}(last)"))
-    return None if path is None else Keeping(os.path.abspath(check.path(path, f"{at}(path)")), count)
+    return None if path is None else BatchKeeper(os.path.abspath(check.path(path, f"{at}(path)")), count)

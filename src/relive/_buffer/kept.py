@@ -28,7 +28,7 @@ from .._base.types import Array, Float64, Int64
 from .._disk.files import let_go, read_at, reported, size_of
 from .._disk.json_files import damaged, json_in
 from ..batch import Batch
-from ..errors import StorageError, message
+from ..errors import MissingSave, StorageError, message
 from .schemas import DTYPES
 
 MAGIC, FORMAT, PAGE, LINE = b"relive\0B", 1, 4096, 64
@@ -44,8 +44,8 @@ MOST_SLOTS, _MOST_AXES, _DEEPEST, _TRIES = 1 << 16, 64, 30, 3
 Described = tuple[tuple[str, ...], np.dtype[Any], tuple[int, ...]]
 
 
-class Layout:
-    """Where the fields of a batch lie in a slot.
+class SlotLayout:
+    """The places of a batch's fields in a slot.
 
     Attributes:
         fields: Of each its path, dtype and shape.
@@ -72,13 +72,13 @@ class Layout:
         self.errors, self.nbytes = end, end + lined(8 * items)
 
     @classmethod
-    def of(cls, arrays: Sequence[tuple[tuple[str, ...], Array]], lanes: int) -> Layout:
+    def of(cls, arrays: Sequence[tuple[tuple[str, ...], Array]], lanes: int) -> SlotLayout:
         """Return the layout of a batch with these arrays."""
         items = next((len(array) for path, array in arrays if path == ("ids",) and array.ndim), 0)
         return cls([(path, array.dtype, array.shape) for path, array in arrays], items, lanes)
 
     @classmethod
-    def read(cls, text: bytes) -> Layout:
+    def read(cls, text: bytes) -> SlotLayout:
         """Read a layout from JSON.
 
         Raises:
@@ -125,8 +125,8 @@ def lined(nbytes: int) -> int:
     return -(-nbytes // LINE) * LINE
 
 
-class Facts(Frozen):
-    """What is known of a kept batch besides its fields; see `KeptBatch`."""
+class KeptFacts(Frozen):
+    """The facts about a kept batch besides its fields; see `KeptBatch`."""
 
     number: int
     time: float = math.nan
@@ -148,12 +148,17 @@ class KeptBatch(Batch):
         td_error: What `update_priorities` was given for it, float64 `[B]`, NaN included; None: nothing.
         ages: Rows of each item's lane that were newer, int64 `[B]`; None where that is not known.
         generator: The buffer's generator as it was before the draw; None where that is not known.
+
+    >>> import numpy as np
+    >>> kept = KeptBatch({"reward": np.ones(3)}, KeptFacts(number=12, torn=False))
+    >>> kept.number, kept.torn, kept.reward.sum()
+    (12, False, np.float64(3.0))
     """
 
     __slots__ = ("_facts",)
-    _facts: Facts
+    _facts: KeptFacts
 
-    def __init__(self, fields: Mapping[str, Any], facts: Facts) -> None:
+    def __init__(self, fields: Mapping[str, Any], facts: KeptFacts) -> None:
         super().__init__(fields)
         object.__setattr__(self, "_facts", facts)
 
@@ -164,7 +169,7 @@ class KeptBatch(Batch):
 
     @property
     def time(self) -> float:
-        """When the learner got it."""
+        """The time at which the learner got it."""
         return self._facts.time
 
     @property
@@ -240,7 +245,7 @@ def opened(at: str, remedy: str) -> int:
     try:
         fd = os.open(at, os.O_RDONLY | PLAIN | AT_ONCE)
     except FileNotFoundError:
-        raise StorageError(message(wanted, "none", at, remedy)) from None
+        raise MissingSave(message(wanted, "none", at, remedy)) from None
     except OSError as error:
         raise StorageError(message(wanted, f"`{error.strerror}`", at, remedy)) from error
     try:
@@ -298,14 +303,16 @@ def _slot(fd: int, at: str, index: int, slots: int, nbytes: int, room: int) -> K
                 text = bytes(raw[LINE + room : LINE + room + length])
                 if zlib.crc32(text) != checksum:
                     raise ValueError(f"the names in slot {index}")
-                layout = Layout.read(text)
+                layout = SlotLayout.read(text)
                 if LINE + room + layout.nbytes > nbytes:
                     raise ValueError(f"the sizes in slot {index}")
-                return _batch(layout, raw, room, Facts(number, time), rows, place, given)
-    return KeptBatch({}, Facts(number))
+                return _batch(layout, raw, room, KeptFacts(number, time), rows, place, given)
+    return KeptBatch({}, KeptFacts(number))
 
 
-def _batch(layout: Layout, raw: bytearray, room: int, facts: Facts, rows: int, place: int, given: int) -> KeptBatch:
+def _batch(
+    layout: SlotLayout, raw: bytearray, room: int, facts: KeptFacts, rows: int, place: int, given: int
+) -> KeptBatch:
     *views, errors = (view.copy() for view in layout.view(raw, LINE + room))
     fields = nested((path, view) for (path, _, _), view in zip(layout.fields, views, strict=True))
     if [path for path, _ in paths(fields)] != [path for path, _, _ in layout.fields]:

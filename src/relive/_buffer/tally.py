@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from .._base.types import Float32, Int64
+from ..batch import Batch
 from .stats import AutosaveStats
-
-if TYPE_CHECKING:
-    from .keeping import Keeping
 
 
 class SaverOfBuffer(Protocol):
@@ -46,6 +44,17 @@ class AutosaveOfBuffer(Protocol):
     def close(self) -> None:
         """End it, with a last save."""
         ...
+
+
+class KeeperOfBatches(Protocol):
+    """The writer of a file of the last batches; `keeping` makes it."""
+
+    def state_before(self, core: Any) -> bytes: ...
+    def sample(self, core: Any, draw: Callable[..., Batch], batch_size: Any, beta: Any) -> Batch: ...
+    def drew(self, core: Any, batch: Batch, state: bytes = b"") -> None: ...
+    def around(self, core: Any, calls: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]: ...
+    def update(self, apply: Callable[[Any, Any], int], ids: Any, td_error: Any) -> int: ...
+    def end(self) -> None: ...
 
 
 class Tally:
@@ -107,7 +116,7 @@ class Tally:
         self.identity = os.urandom(16).hex()
         self.saver: SaverOfBuffer | None = None
         self.autosave: AutosaveOfBuffer | None = None
-        self.keeping: Keeping | None = None
+        self.keeping: KeeperOfBatches | None = None
 
     def counts(self) -> dict[str, int]:
         """Return the counts of draws and updates, by their names in saves."""

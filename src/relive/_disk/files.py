@@ -19,7 +19,7 @@ from typing import Any
 
 from .._base import check, forks, system
 from .._base.system import AT_ONCE, PLAIN
-from ..errors import StorageError, event, message
+from ..errors import MissingSave, StorageError, event, message
 
 TEMPORARY = ".tmp-"
 _MODE = 0o600
@@ -39,7 +39,8 @@ class Folder:
             self._fd = _opened(self.path)
         except OSError as error:
             got = "none" if error.errno == errno.ENOENT else f"`{error.strerror}`"
-            raise StorageError(message("a directory", got, self.path)) from error
+            missing = MissingSave if error.errno == errno.ENOENT else StorageError
+            raise missing(message("a directory", got, self.path)) from error
         self._lock: int | None = None
 
     def lock(self, remedy: str, name: str = "lock") -> None:

@@ -17,7 +17,7 @@ from .._base.arrays import ArraySpec, Memory
 from .._base.types import Int64
 from .._ring.lanes import STEPS
 from .._schema.step_parser import steps_in
-from ..errors import ArgumentError, RateLimitTimeout, ReliveError, event, message
+from ..errors import ArgumentError, BufferClosed, RateLimitTimeout, event, message
 from .call_lock import CallLock, held_back
 from .limiter import LimiterStats, RateLimiter
 
@@ -262,16 +262,16 @@ class Limit:
         """Check that the wait can end at all.
 
         Raises:
-            ReliveError: The buffer was closed, or the process that made it is gone, so no draw will come.
+            BufferClosed: It was closed, or the process that made it is gone, so no draw will come.
         """
         if self.over:
-            raise ReliveError(message("an open buffer", "one that was closed meanwhile", at))
+            raise BufferClosed(message("an open buffer", "one that was closed meanwhile", at))
         now = time.monotonic()
         if self.present is not None and now - self._looked > _PRESENCE:
             self._looked = now
             if not self.present():
                 got = "none: it ended, or closed the buffer"
-                raise ReliveError(message("the process that made the buffer", got, at))
+                raise BufferClosed(message("the process that made the buffer", got, at))
 
     @staticmethod
     def _tell(call: _Call, waited: float) -> None:

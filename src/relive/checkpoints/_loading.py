@@ -26,7 +26,7 @@ from .._flow.limiter import RateLimiter
 from .._ring import kernels
 from .._ring.lanes import BOUNDARIES, HEAD, boundaries_of, rows_of
 from .._ring.plans import State
-from ..errors import ArgumentError, CorruptionError, StorageError, event, message
+from ..errors import ArgumentError, CorruptionError, MissingSave, StorageError, event, message
 from ..items import Item, Transitions
 from ..processes.opening import opened
 from ..samplers import Sampler, Uniform
@@ -87,7 +87,7 @@ def opened_save(folder: Folder, number: int | None, opened: Callable[[Folder, in
     while True:
         numbers = _manifest.numbers(folder)
         if not numbers:
-            raise StorageError(message("a complete save of a buffer", "none", folder.path))
+            raise MissingSave(message("a complete save of a buffer", "none", folder.path))
         wanted = numbers[0] if number is None else number
         if wanted not in numbers:
             raise StorageError(message(f"one of the saves {sorted(numbers)}", f"`{wanted}`", "load(number)"))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._base.narrow import from_torch
-from .._buffer.keeping import Keeping
+from .._buffer.keeping import BatchKeeper, of_arguments
 from ..batch import Batch
 
 
@@ -24,7 +24,7 @@ class DeviceKeeping:
         last: How many batches may be on their way; older ones are dropped.
     """
 
-    def __init__(self, file: Keeping, last: int) -> None:
+    def __init__(self, file: BatchKeeper, last: int) -> None:
         self._file = file
         self._coming: deque[tuple[Any, Batch]] = deque(maxlen=2 * last)
 
@@ -66,6 +66,14 @@ class DeviceKeeping:
             self._file.give(arrays["ids"], arrays["td_error"].astype("float64"))
         else:
             self._file.keep(arrays)
+
+
+def kept_by(before: DeviceKeeping | None, path: Any, last: Any) -> DeviceKeeping | None:
+    """Begin to keep batches in a file, in place of `before`; None where that ends."""
+    file = of_arguments(path, last, "DeviceBuffer.keep_batches")
+    if before is not None:
+        before.end()
+    return None if file is None else DeviceKeeping(file, last)
 
 
 def _pinned(tensor: Tensor) -> Tensor:

@@ -500,13 +500,9 @@ class DeviceBuffer:
         CUDA graphs sample is not kept, and neither are generators and ages.
         """
         with forks.importing:
-            from .._buffer.keeping import of_arguments
-            from ._kept import DeviceKeeping
+            from ._kept import kept_by
 
-        file, before = of_arguments(path, last, "DeviceBuffer.keep_batches"), self._keeping
-        self._keeping = None if file is None else DeviceKeeping(file, last)
-        if before is not None:
-            before.end()
+        self._keeping = kept_by(self._keeping, path, last)
 
     def _generate(self, state: Array, kind: str) -> None:
         """Take over the state of a generator; of another kind of device, begin one that the state decides."""

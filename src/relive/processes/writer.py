@@ -19,7 +19,7 @@ from .._buffer.wiring import ring_of
 from .._flow.call_lock import CallLock
 from .._flow.limit import Limit
 from .._ring.lanes import STEPS
-from ..errors import ArgumentError, ReliveError, StorageError, message
+from ..errors import ArgumentError, BufferClosed, ReliveError, StorageError, message
 from ..storage import Joint, Storage
 from ..storage.mapped import Mapped
 from ..storage.shared import Shared, require_native
@@ -164,7 +164,7 @@ class Writer:
     def _open(self) -> _Opened:
         with self._opening:
             if self._closed:
-                raise ReliveError(message("an open writer", "one that was closed", "Writer"))
+                raise BufferClosed(message("an open writer", "one that was closed", "Writer"))
             if self._opened is None:
                 self._opened = _Opened(self._file, self._wanted)
             return self._opened

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from .._base import forks
 from .._base.types import Int64
-from ..errors import ReliveError, event, message
+from ..errors import BufferClosed, ReliveError, event, message
 from ..schema import Schema
 from ._blocks import STEPS, Filling, steps_of
 from ._health import RETRY
@@ -239,7 +239,7 @@ class Sender:
     def begin(self) -> None:
         """Start the thread; complain about what cannot go on. Under the lock."""
         if self.closed:
-            raise ReliveError(message("an open writer", "one that was closed", "Writer"))
+            raise BufferClosed(message("an open writer", "one that was closed", "Writer"))
         self.check()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="relive-writer", daemon=True)

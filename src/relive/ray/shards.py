@@ -20,7 +20,7 @@ from .._flow.prefetch import converter
 from .._flow.transform import Change, Transform
 from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
-from ..errors import ArgumentError, ReliveError, message
+from ..errors import ArgumentError, BufferClosed, ReliveError, message
 from ..items import Item
 from ..samplers import Sampler
 from ..schema import Schema
@@ -402,7 +402,7 @@ class Shards:
 
     def _running(self) -> ShardPlan:
         if self._closed:
-            raise ReliveError(message("open shards", "closed ones", "Shards"))
+            raise BufferClosed(message("open shards", "closed ones", "Shards"))
         return self._plan
 
     def _checked(self, batch_size: Any, beta: Any, at: str) -> tuple[int, float | None]:

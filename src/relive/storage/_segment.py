@@ -20,7 +20,7 @@ import numpy as np
 
 from .._base.arrays import ArraySpec
 from .._base.types import Array
-from ..errors import ArgumentError, StorageError, event, message
+from ..errors import ArgumentError, MissingSave, StorageError, event, message
 from ._locks import FileLocks
 
 _MAGIC, _FORMAT = b"relive\0\1", 2
@@ -103,7 +103,7 @@ class Segment:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
-            raise StorageError(message("a shared or mapped buffer", "none", path, missing)) from None
+            raise MissingSave(message("a shared or mapped buffer", "none", path, missing)) from None
         except OSError as error:
             raise StorageError(event(f"Could not open the file ({error.strerror})", path)) from error
         try:
