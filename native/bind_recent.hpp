@@ -29,13 +29,14 @@ public:
         return mass[0] * first_;
     }
 
-    // Choose slots by uniforms; `values` becomes their masses.
+    // Choose slots by uniforms; `values` becomes what `as_masses` takes.
     void choose(const double* u, std::int64_t n, std::int64_t* slots, double* values) const {
         const double sum = total(), mean = 1.0 / rate_;
-        for (std::int64_t i = 0; i < n; ++i) {
-            const double target = u[i] * sum;
-            slots[i] = lane_of(target);
-            values[i] = target - (slots[i] ? ends_[size_t(slots[i]) - 1] : 0.0);
+        for (std::int64_t i = 0; i < n; ++i) values[i] = u[i] * sum;
+        std::fill_n(slots, n, 0);
+        for (std::int64_t i = 0; i < (last_ ? n : 0); ++i) {
+            slots[i] = lane_of(values[i]);
+            if (slots[i]) values[i] -= ends_[size_t(slots[i]) - 1];
         }
         chosen().reached(values, n);
         queue_.visit([&](const auto& queue) {
@@ -47,18 +48,23 @@ public:
                 values[i] = rate_ * double(age);
             }
         });
-        as_masses(values, n);
     }
 
-    void masses_at(const std::int64_t* slots, std::int64_t n, double* result) const {
+    // Turn rates times ages into masses.
+    void as_masses(double* values, std::int64_t n) const {
+        chosen().decay(values, n);
+        for (std::int64_t i = 0; i < n; ++i) values[i] *= first_;
+    }
+
+    // Find what `as_masses` takes, of items at slots.
+    void ages_at(const std::int64_t* slots, std::int64_t n, double* result) const {
         queue_.visit([&](const auto& queue) {
             const Rows& ring = queue_.ring();
             for (std::int64_t i = 0; i < n; ++i) {
-                const std::int64_t last = queue.size_of(slots[i] % ring.lanes) - 1;
-                result[i] = rate_ * double(last - queue.behind(ring, slots[i]));
+                const std::int64_t row = slots[i] / ring.lanes, number = slots[i] - row * ring.lanes;
+                result[i] = rate_ * double(queue.size_of(number) - 1 - queue.behind(ring, number, row));
             }
         });
-        as_masses(result, n);
     }
 
     nb::object draw(In<double> u) const {
@@ -66,7 +72,10 @@ public:
         require(u.size == 0 || total() > 0, "relive._ring._native.Recency.draw: nothing to draw");
         Out<std::int64_t> slots(u.size);
         Out<double> values(u.size);
-        run(u.size, [&] { choose(u.data, u.size, slots.data, values.data); });
+        run(u.size, [&] {
+            choose(u.data, u.size, slots.data, values.data);
+            as_masses(values.data, u.size);
+        });
         return plan(plans().drawn, slots.array, values.array);
     }
 
@@ -74,7 +83,10 @@ public:
         within(slots.data, slots.size, queue_.ring().slots(), "relive._ring._native.Recency.masses: no such slot");
         require(slots.size == 0 || total() > 0, "relive._ring._native.Recency.masses: nothing to draw");
         Out<double> result(slots.size);
-        run(slots.size, [&] { masses_at(slots.data, slots.size, result.data); });
+        run(slots.size, [&] {
+            ages_at(slots.data, slots.size, result.data);
+            as_masses(result.data, slots.size);
+        });
         return result.array;
     }
 
@@ -90,31 +102,34 @@ private:
     std::int64_t version_ = 0, longest_ = 1, last_ = 0;
     double rate_ = 1.0, first_ = 0.5;  // the mass of the newest item of a lane
     std::vector<double> ends_;         // of the lanes up to each
+    std::vector<std::int64_t> sizes_;  // items of each lane, when these were summed
     nb::object held_;
 
     template <typename T>
     void sum(const Queue<T>& queue) {
-        const std::int64_t lanes = queue_.ring().lanes;
+        // Of a full buffer most often no lane has more items than before.
+        const auto lanes = size_t(queue_.ring().lanes);
+        bool same = sizes_.size() == lanes;
+        sizes_.resize(lanes);
+        for (size_t number = 0; number < lanes; ++number) {
+            const std::int64_t items = queue.size_of(std::int64_t(number));
+            same &= sizes_[number] == items;
+            sizes_[number] = items;
+        }
+        if (same) return;
         longest_ = 1;
         last_ = 0;
-        for (std::int64_t number = 0; number < lanes; ++number) {
-            const std::int64_t items = queue.size_of(number);
-            longest_ = std::max(longest_, items);
-            if (items) last_ = number;
+        for (size_t number = 0; number < lanes; ++number) {
+            longest_ = std::max(longest_, sizes_[number]);
+            if (sizes_[number]) last_ = std::int64_t(number);
         }
         rate_ = relative_ ? given_ / double(longest_) : given_;
-        ends_.resize(size_t(lanes));
-        for (std::int64_t number = 0; number < lanes; ++number)
-            ends_[size_t(number)] = rate_ * double(queue.size_of(number));
-        chosen().covered(ends_.data(), lanes);
-        for (size_t number = 1; number < ends_.size(); ++number) ends_[number] += ends_[number - 1];
+        ends_.resize(lanes);
+        for (size_t number = 0; number < lanes; ++number) ends_[number] = rate_ * double(sizes_[number]);
+        chosen().covered(ends_.data(), std::int64_t(lanes));
+        for (size_t number = 1; number < lanes; ++number) ends_[number] += ends_[number - 1];
         first_ = rate_;
         chosen().covered(&first_, 1);
-    }
-
-    void as_masses(double* values, std::int64_t n) const {
-        chosen().decay(values, n);
-        for (std::int64_t i = 0; i < n; ++i) values[i] *= first_;
     }
 
     // The first lane whose end lies beyond the target. Lanes have about equal masses, so the target says where to look.
@@ -148,14 +163,21 @@ public:
     double begin(const double* beta) override { return weighing_.next(beta); }
     void choose(const double* u, int64_t n, double beta, int64_t* slots, double* values, float* weights) override {
         recency_.choose(u, n, slots, values);
-        if (weights) chosen().weights(values, n, recency_.reference(weighing_.scale, values, n), beta, weights);
+        if (!weights) return;
+        if (beta == 0.0) {
+            std::fill_n(weights, n, 1.0f);
+            return;
+        }
+        recency_.as_masses(values, n);
+        chosen().weights(values, n, recency_.reference(weighing_.scale, values, n), beta, weights);
     }
     bool leaves_masses() const override { return weighing_.scale == 0; }
     void probability(const int64_t* slots, int64_t n, double* result) override {
-        recency_.masses_at(slots, n, result);
+        recency_.ages_at(slots, n, result);
         probable(result, n);
     }
     bool probable(double* values, int64_t n) override {
+        recency_.as_masses(values, n);
         for (int64_t i = 0; i < n; ++i) values[i] /= recency_.total();
         return true;
     }

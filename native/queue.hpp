@@ -61,16 +61,19 @@ public:
         return int64_t(places[number * ring.rows + wrapped(k, ring.rows)]) * ring.lanes + number;
     }
 
-    // How many anchors of its lane are older than the one at a slot. Anchors lie about evenly, so the slot says where
-    // to look.
-    int64_t behind(const Rows& ring, int64_t slot) const {
-        const int64_t number = slot % ring.lanes, last = size_of(number) - 1;
+    int64_t behind(const Rows& ring, int64_t slot) const { return behind(ring, slot % ring.lanes, slot / ring.lanes); }
+
+    // How many anchors of a lane are older than the one at a row of its slots. Anchors lie about evenly, so the row
+    // says where to look.
+    int64_t behind(const Rows& ring, int64_t number, int64_t row) const {
+        const int64_t last = size_of(number) - 1;
         if (last < 1) return 0;
         const T* const lane = places + number * ring.rows;
         const int64_t base = bases_[size_t(number)], oldest = lane[base];
         const auto ahead = [&](int64_t lane_slot) { return lane_slot - oldest + (lane_slot < oldest ? ring.rows : 0); };
         const auto ahead_at = [&](int64_t k) { return ahead(lane[wrapped(k + base, ring.rows)]); };
-        const int64_t wanted = ahead(slot / ring.lanes), span = ahead_at(last);
+        const int64_t wanted = ahead(row), span = ahead_at(last);
+        if (span == last) return std::min(wanted, last);  // each row has one
         const auto before = [&](int64_t k) { return ahead_at(k) < wanted; };
         const double density = double(last) / double(span);
         int64_t low = std::min(last, int64_t(double(wanted) * density));

@@ -132,3 +132,14 @@ def test_a_batch_has_the_shares() -> None:
     buffer = filled(relive.Blend((newest, 0.5), (relive.Recent(mean_age=1e12), 0.5)))
     first = np.mean([buffer.sample(8).ids >= 3996 for _ in range(3000)], axis=0)
     assert (abs(first - 0.5) < 0.06).all()
+
+
+def test_members_of_a_blend_share_a_queue() -> None:
+    """Check that a queue of anchors is kept once, and another one where episodes are followed."""
+    share = relive.Recent(share=0.2)
+    blend = relive.Blend(
+        (relive.Uniform(), 0.25), (share, 0.25), (relive.Uniform(over="episodes"), 0.25), (share, 0.25)
+    )
+    queues = [name for name in blend.spec(2, 10) if name.endswith(".anchors")]
+    assert queues == ["0.anchors", "2.anchors"]
+    assert {name for name in blend.spec(2, 10) if name.startswith(("1", "3"))} == {"1.recency.draws", "3.recency.draws"}

@@ -50,7 +50,9 @@ def test_from_the_command_to_the_table(
 ) -> None:
     if task == "reach":
         try:
-            relive.DeviceBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 8, sampler=RECENT)
+            relive.DeviceBuffer(
+                relive.Schema(obs=relive.Field(), action=relive.Field()), 8, sampler=RECENT, device="cpu"
+            )
         except ArgumentError as error:
             pytest.skip(f"TD3's buffer of tensors refuses the sampler: {error}")
     out = tmp_path / f"{task}-low"

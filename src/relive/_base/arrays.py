@@ -105,10 +105,13 @@ class Section:
     Attributes:
         memory: All arrays.
         fresh, private: See `Memory`.
+        shared: What those who were given it share.
     """
 
-    def __init__(self, memory: Memory, prefix: str, fresh: bool | None = None) -> None:
-        self.memory, self._prefix = memory, prefix
+    def __init__(
+        self, memory: Memory, prefix: str, fresh: bool | None = None, shared: dict[Any, Any] | None = None
+    ) -> None:
+        self.memory, self._prefix, self.shared = memory, prefix, {} if shared is None else shared
         self.private: bool = getattr(memory, "private", False)
         self.fresh = memory.fresh if fresh is None else fresh
 

@@ -17,7 +17,9 @@ from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ._protocol import Carried, Draw, Index, Report, Sampler
 from ._weighing import ImportanceWeights
+from .uniform import queue_spec
 
+_QUEUE = queue_spec(1, 1, episodes=True).keys()
 Masses = Callable[[int, Mapping[str, Array]], Float64]
 
 
@@ -127,15 +129,15 @@ class Blend(Frozen, Sampler):
         return 0.0 if self._leader is None else self._leader.beta_at(call)
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
-        """Return the arrays of every member, under its number, and the clock of beta."""
-        return {
-            "blend.draws": ImportanceWeights.SPEC,
-            **{
-                f"{k}.{name}": wanted
-                for k, (member, _) in enumerate(self._each)
-                for name, wanted in member.spec(lanes, rows).items()
-            },
-        }
+        """Return the arrays of every member, under its number, and the clock of beta; a queue of anchors once."""
+        asked, queues = {"blend.draws": ImportanceWeights.SPEC}, set[frozenset[str]]()
+        for k, (member, _) in enumerate(self._each):
+            arrays = member.spec(lanes, rows)
+            queue = frozenset(arrays.keys() & _QUEUE)
+            had = queue if queue in queues else ()
+            asked |= {f"{k}.{name}": wanted for name, wanted in arrays.items() if name not in had}
+            queues.add(queue)
+        return asked
 
     @property
     def carried(self) -> Callable[[Mapping[str, Array], Mapping[str, Array]], Carried] | None:
@@ -175,8 +177,9 @@ class _Blend:
         self._settings = settings
         self._shares = np.array([share for _, share in settings.members])
         self._lawful = np.array([not member.consumes for member, _ in settings._each])
+        shared: dict[Any, Any] = {}
         self._members = members = [
-            completed(member.index(ring, Section(memory, f"{k}.", memory.fresh)), Index)
+            completed(member.index(ring, Section(memory, f"{k}.", memory.fresh, shared)), Index)
             for k, (member, _) in enumerate(settings._each)
         ]
         for (member, _), index, lawful in zip(settings._each, members, self._lawful, strict=True):

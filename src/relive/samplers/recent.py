@@ -108,8 +108,9 @@ class _Recent:
     """A queue of anchors per lane, whose ends are drawn from by the inverse of the distribution function."""
 
     def __init__(self, settings: Recent, ring: Ring, memory: Memory) -> None:
-        self._law = law = queue_of(ring, memory).recency(settings.rate, settings.share is not None)
-        self.refresh, self._ends = law.refresh, memory.host("anchors.ends")
+        queue, self._ends = queue_of(ring, memory)
+        self._law = law = queue.recency(settings.rate, settings.share is not None)
+        self.refresh = law.refresh
         draws = memory.host("recency.draws")
         self._weighing = ImportanceWeights(settings.beta_at, settings.weights, draws)
         self.chooser = law.chooser(draws, settings)

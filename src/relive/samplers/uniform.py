@@ -78,8 +78,8 @@ class _Uniform:
 
     def __init__(self, settings: Uniform, ring: Ring, memory: Memory) -> None:
         episodes = settings.over == "episodes"
-        queue = queue_of(ring, memory, episodes)
-        self.refresh, self.probability, self._ends = queue.refresh, queue.probability, memory.host("anchors.ends")
+        queue, self._ends = queue_of(ring, memory, episodes)
+        self.refresh, self.probability = queue.refresh, queue.probability
         self._total = slice(2, 4) if episodes else slice(0, 2)
         draw = queue.draw if settings.replacement else queue.draw_distinct
         self.masses_of = None if episodes else np.ones_like
@@ -116,15 +116,19 @@ def queue_spec(lanes: int, rows: int, episodes: bool = False) -> dict[str, Array
     }
 
 
-def queue_of(ring: Ring, memory: Memory, episodes: bool = False) -> QueueKernel:
-    """Make the queue of a ring's anchors over arrays as `queue_spec` has them.
+def queue_of(ring: Ring, memory: Memory, episodes: bool = False) -> tuple[QueueKernel, Int64]:
+    """Make the queue of a ring's anchors over arrays as `queue_spec` has them; return it and its `anchors.ends`.
 
-    Draws depend on what is stored alone: the queue is built anew, which no kill in mid-call can have spoilt.
+    Draws depend on what is stored alone: the queue is built anew, which no kill in mid-call can have spoilt. Members of
+    a blend have one queue together, which takes in changes once.
     """
-    ends, seen = memory.host("anchors.ends"), memory.host("anchors.seen")
-    ends[:], seen[:] = 0, 0
-    firsts = memory.host("anchors.episodes") if episodes else None
-    return kernels.active().Queue(ring.kernel, memory.host("anchors"), firsts, ends, seen)
+    shared: dict[bool, tuple[QueueKernel, Int64]] = getattr(memory, "shared", {})
+    if episodes not in shared:
+        ends, seen = memory.host("anchors.ends"), memory.host("anchors.seen")
+        ends[:], seen[:] = 0, 0
+        firsts = memory.host("anchors.episodes") if episodes else None
+        shared[episodes] = kernels.active().Queue(ring.kernel, memory.host("anchors"), firsts, ends, seen), ends
+    return shared[episodes]
 
 
 def _ones(n: int, slots: Mapping[str, Array]) -> Float64:

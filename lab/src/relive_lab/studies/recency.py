@@ -20,6 +20,7 @@ from relive_lab.studies.final_observations import LIMITS, THRESHOLDS
 from relive_lab.studies.final_observations import train as train_td3
 from relive_lab.studies.pairs import EPISODE, HELD_OUT_SEED, PairsLearner, pairs_config, pendulum_config
 from relive_lab.studies.study import DEFAULT_RUNS, Runs, Study, evaluations, train
+from relive_lab.studies.verdict import FEWEST
 
 if TYPE_CHECKING:
     from relive_lab.td3 import TD3Config
@@ -36,8 +37,8 @@ TASKS = ("reach", "pendulum", "pendulum-sac", "pairs")
 VOLUMES = ("low", "high")
 # Environment steps of a run, and of SAC, whose batches have 64 items, the steps between two updates.
 STEPS = {
-    ("reach", "low"): 512_000,
-    ("reach", "high"): 128_000,
+    ("reach", "low"): 256_000,
+    ("reach", "high"): 64_000,
     ("pendulum", "low"): 512_000,
     ("pendulum", "high"): 128_000,
     ("pendulum-sac", "low"): 48_000,
@@ -169,21 +170,20 @@ def table(folder: Path) -> list[str]:
 
 def _row(name: str, found: dict[str, Any]) -> str:
     """Return final values of the baseline, and differences of the others: of final values, then of mean curves."""
-    cells = []
-    digits = ".1f" if abs(found["arms"][0]["final"]["value"]) >= 10 else ".3f"
+    cells, few = [], len(found["seeds"]) < FEWEST
+    keys, digits = ("difference", "area_difference"), ".1f" if abs(found["arms"][0]["final"]["value"]) >= 10 else ".3f"
     for arm in found["arms"]:
         if arm["arm"] == BASE:
-            cells.append(_shown(arm["final"], digits, " to "))
+            cells.append(_shown(arm["final"], digits, " to ", True))
         else:
-            cells.append("; ".join(_shown(arm[key], "+" + digits, ", ") for key in ("difference", "area_difference")))
+            cells.append("; ".join(_shown(arm[key], "+" + digits, ", ", few) for key in keys))
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def _shown(estimate: dict[str, float], spec: str, to: str) -> str:
+def _shown(estimate: dict[str, float], spec: str, to: str, plain: bool) -> str:
     value, low, high = (format(estimate[key], spec) for key in ("value", "low", "high"))
-    clear = estimate["low"] > 0 or estimate["high"] < 0
     text = f"{value} ({low}{to}{high})"
-    return f"**{text}**" if clear and "+" in spec else text
+    return text if plain or estimate["low"] <= 0 <= estimate["high"] else f"**{text}**"
 
 
 if __name__ == "__main__":
