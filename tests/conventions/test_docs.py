@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import run_program
 from depth import LONG
 from markdown_pages import PAGES, Block, blocks, read
 from needs import needs
@@ -100,7 +101,11 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
 def ran(path: Path, arguments: list[str], folder: Path) -> tuple[int, str]:
     """Run an example in a process of its own, which need not import PyTorch again; return its status and errors."""
     # Names that an example registers are those of a process without other examples.
-    if LONG or path.stem.startswith(("own_", "ranked_")) or not hasattr(os, "fork"):
+    if path.stem.startswith(("own_", "ranked_")):
+        program = "import runpy, sys\nrunpy.run_path(sys.argv[1], run_name='__main__')"
+        done = run_program(program, path, *arguments, path=[path.parent], flags=["-W", "error::UserWarning"])
+        return done.returncode, done.stderr
+    if LONG or not hasattr(os, "fork"):
         command = [sys.executable, "-W", "error::UserWarning", str(path), *arguments]
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
         return run.returncode, run.stderr

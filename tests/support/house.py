@@ -83,7 +83,11 @@ class Checkout:
         self.root, self.source = root, root / "src" / "relive"
         self.files = {path.relative_to(self.source): path for path in sorted(self.source.rglob("*.py"))}
         self.trees = {path: parsed(file.read_text(encoding="utf-8")) for path, file in self.files.items()}
-        self.walked = {path: list(ast.walk(tree)) for path, tree in self.trees.items()}
+
+    @cached_property
+    def walked(self) -> dict[Path, list[ast.AST]]:
+        """Every node of each module."""
+        return {path: list(ast.walk(tree)) for path, tree in self.trees.items()}
 
     def nodes(self, kind: Any) -> Iterator[tuple[str, Any]]:
         """Yield every node of a kind, and its position."""
