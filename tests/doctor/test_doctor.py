@@ -64,7 +64,11 @@ def test_a_ring_of_its_own_size_is_overwritten_before_late_priorities_come() -> 
     assert "late priorities" in {check.probe for check in report.checks}
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+# Of several faults with one cause the doctor finds the others likewise.
+ALIKE = {"accepts infinity", "sums in float32, one by one", "sums in float32 and draws from strata"}
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if LONG or fault not in ALIKE])
 def test_a_planted_fault_is_found(fault: str) -> None:
     table, probe = FAULTS[fault]
     if table in "CD":

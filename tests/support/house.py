@@ -49,14 +49,26 @@ def python_code(text: str) -> int:
         last = (last + between).rstrip()[-1]
         if string[1]:
             inner = range(number, number + string[0].count("\n") + 1)
-            begins_line = not text[text.rfind("\n", 0, string.start()) + 1 : string.start()].strip(" r")
-            if last == ":" and begins_line:  # a docstring
+            if last == ":" and is_docstring(text, string.start()):
                 found.difference_update(inner)
             elif len(string[1]) == 3:
                 found.update(inner)
             last, number = string[1], inner[-1]
         end = string.end()
     return len(found)
+
+
+def is_docstring(text: str, at: int) -> bool:
+    """Return whether a string, the first thing in a block, is that of a function, class or module."""
+    begin = text.rfind("\n", 0, at) + 1
+    indent = at - begin
+    alone = not text[begin:at].strip(" r")
+    while alone and begin:
+        end, begin = begin - 1, text.rfind("\n", 0, begin - 1) + 1
+        line = text[begin:end]
+        if line.strip() and len(line) - len(line.lstrip()) < indent and line.lstrip()[0] not in "#)]":
+            return line.lstrip().startswith(("def ", "async def ", "class "))
+    return alone
 
 
 @cache
