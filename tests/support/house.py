@@ -26,9 +26,6 @@ OF_FILES = {"kernels", "RowsRead"}
 QUESTIONS = {"what", "which", "whether", "where", "how", "who", "why", "when"}
 # What a function's docstring may begin with.
 VERBS = set((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").split())
-# Not part of replay proper. The last three names are those of modules that became `_adapters`.
-AROUND = {"lab", "cpprb", "sb3", "tianshou", "torchrl", "gymnasium", "minari", "_adapters", "ray", "checkpoints"}
-AROUND |= {"simulators", "trajectories", "doctor", "cli", "testing", "_counted", "_episodes", "_offline"}
 # Comments, and strings of one line or several.
 STRINGS = re.compile(r"""#[^\n]*|("{3}|'{3}|["'])(?:\\.|(?!\1)[^\\])*\1""", re.DOTALL)
 
@@ -273,12 +270,6 @@ class Checkout:
     def wheel(self) -> list[str]:
         return [f"{path}: {lines(file)}" for path, file in self.files.items()]
 
-    def without_lab(self) -> list[str]:
-        return [f"{path}: {lines(file)}" for path, file in self.files.items() if room(path) != "lab"]
-
-    def replay_proper(self) -> list[str]:
-        return [f"{path}: {lines(file)}" for path, file in self.files.items() if room(path) not in AROUND]
-
     def tests(self) -> list[str]:
         return [f"{file.relative_to(self.root)}: {lines(file)}" for file in sorted((self.root / "tests").rglob("*.py"))]
 
@@ -339,9 +330,7 @@ MEASURES: dict[str, tuple[Any, Any]] = {
     "circles of imports": (Checkout.circles, len),
     "class checks on samplers and items": (Checkout.class_checks, len),
     "tree maps": (Checkout.tree_maps, len),
-    "lines of replay proper": (Checkout.replay_proper, total),
     "lines of the wheel": (Checkout.wheel, total),
-    "lines of the wheel without `lab`": (Checkout.without_lab, total),
     "lines of tests": (Checkout.tests, total),
     f"files over {LONG} lines of code": (Checkout.long_files, len),
     f"functions over {LONGEST} lines": (Checkout.long_functions, len),
