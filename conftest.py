@@ -31,7 +31,7 @@ os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 frozen = 0  # modules that were there when the collector was told to pass them over
-EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "25"))
+EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "15"))
 settings.register_profile(
     "relive",
     max_examples=EXAMPLES,

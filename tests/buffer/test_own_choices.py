@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import own_item
 import own_sampler
 import pytest
+from children import run_program
 from local import local_shards
 from own_item import Chunks, TestChunks
 from own_sampler import Balanced, TestBalanced
@@ -118,9 +118,7 @@ def rollout(count: int = 50) -> dict[str, Any]:
 def elsewhere(code: str, *arguments: Any, register: bool = True) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own, in which the classes are registered, or not."""
     before = "import sys, relive\n" + "import own_item, own_sampler\n" * register
-    path = os.pathsep.join([str(EXAMPLES), str(Path(relive.__file__).parents[1])])
-    command = [sys.executable, "-c", before + code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    return run_program(before + code, *arguments, path=[EXAMPLES])
 
 
 def names_in(refused: str, what: str, name: str, at: str) -> bool:

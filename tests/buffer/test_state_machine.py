@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from configs import configs
 from expected_draws import draw, is_weights, stratified_targets
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from wild_envs import CUTS
@@ -271,3 +272,4 @@ class ReplayMachine(RuleBasedStateMachine):
 
 
 TestReplay = ReplayMachine.TestCase
+TestReplay.settings = settings(max_examples=max(settings().max_examples, 25))

@@ -44,9 +44,9 @@ def made(storage=None, every=100.0):
 """
 
 
-def ran(program: str, path: Path, kernel: str = "native") -> subprocess.CompletedProcess[str]:
+def ran(program: str, path: Path, kernel: str = "native", **how: Any) -> subprocess.CompletedProcess[str]:
     environment = {"RELIVE_KERNELS": kernel} if kernel == "numpy" else {}
-    return run_program(HEAD + textwrap.dedent(program), path, **environment)
+    return run_program(HEAD + textwrap.dedent(program), path, **environment, **how)
 
 
 def made(storage: Any = None, **choices: Any) -> relive.ReplayBuffer:
@@ -102,7 +102,7 @@ def test_a_device_buffer_in_a_local_variable(tmp_path: Path) -> None:
             buffer.add(obs=x, action=zero, reward=zero, next_obs=x + 1, terminated=no, truncated=no)
     main()
     """
-    done = ran(program, tmp_path)
+    done = ran(program, tmp_path, loaded=["torch"])
     assert len(relive.load(tmp_path, device="cpu")) == 50, done.stderr
 
 

@@ -104,7 +104,7 @@ SMALL = {"checksum": 64, "written": 128, "rows": 1}
 
 @pytest.mark.parametrize("name", BACK_ENDS)
 @given(programs(spoiled=False), st.data())
-@settings(max_examples=settings().max_examples // 8)
+@settings(max_examples=max(settings().max_examples // 8, 3))
 def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Call]], data: st.DataObject) -> None:
     """Add by a call before each write of a save; rings of a few rows are overwritten again and again."""
     config, calls = program
@@ -335,7 +335,7 @@ def test_wide_fields_of_one_lane_are_read_to_where_they_stay(
 
 
 @given(programs(spoiled=False), st.data())
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=max(settings().max_examples // 4, 6))
 def test_lanes_can_be_chosen(program: tuple[Config, list[Call]], data: st.DataObject) -> None:
     """Check that lanes of one save, or of several, become those of a new buffer; row and contents stay."""
     config, calls = program

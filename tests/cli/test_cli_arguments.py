@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from children import run_program
 
 import relive
 from relive.checkpoints import sharded
@@ -95,7 +94,9 @@ def test_saves_are_not_converted(tmp_path: Path, capsys: Any) -> None:
 
 def warned(*command: str) -> str:
     """Run a command in a process of its own, and return its standard error."""
-    done = subprocess.run([sys.executable, "-m", "relive", *command], capture_output=True, text=True, check=True)
+    program = "import sys\nfrom relive.cli import main\nsys.exit(main(sys.argv[1:]))"
+    done = run_program(program, *command, loaded=["torch"])
+    assert done.returncode == 0, done.stderr
     return done.stderr
 
 

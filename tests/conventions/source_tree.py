@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import house
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "relive"
 PACKAGES = [SOURCE, ROOT / "lab" / "src" / "relive_lab"]
@@ -24,7 +26,7 @@ class Module:
     def tree(self) -> ast.Module:
         """Its syntax tree."""
         text = self.path.read_text(encoding="utf-8") if self.text is None else self.text
-        return ast.parse(text, str(self.path))
+        return house.parsed(text)
 
     @cached_property
     def nodes(self) -> list[ast.AST]:

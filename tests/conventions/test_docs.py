@@ -5,18 +5,12 @@ from __future__ import annotations
 import contextlib
 import doctest
 import importlib
-import os
 import re
-import runpy
-import subprocess
-import sys
-import traceback
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-from depth import LONG
+from children import run_program
 from markdown_pages import PAGES, Block, blocks, read
 from needs import needs
 from source_tree import ROOT, SOURCE
@@ -118,46 +112,25 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
         pytest.skip(f"all blocks ran but those of {missing}: pip install '.[test-all]'")
 
 
-def ran(path: Path, arguments: list[str], folder: Path) -> tuple[int, str]:
-    """Run an example in a process of its own, which need not import PyTorch again; return its status and errors."""
-    # Names that an example registers are those of a process without other examples.
-    if LONG or path.stem.startswith(("own_", "ranked_")) or not hasattr(os, "fork"):
-        command = [sys.executable, "-W", "error::UserWarning", str(path), *arguments]
-        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-        return run.returncode, run.stderr
-    importlib.import_module("relive")
-    importlib.import_module("torch")
-    said = folder / "said.txt"
-    child = os.fork()
-    if not child:
-        status = 1
-        with open(said, "w") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
-            try:
-                os.chdir(folder)
-                sys.argv = [str(path), *arguments]
-                sys.path.insert(0, str(path.parent))
-                warnings.resetwarnings()
-                warnings.simplefilter("error", UserWarning)
-                runpy.run_path(str(path), run_name="__main__")
-                status = 0
-            except SystemExit as end:
-                status = int(bool(end.code))
-            except BaseException:
-                traceback.print_exc()
-        os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said.read_text()
+RUN = """
+import runpy, sys, warnings
+warnings.simplefilter("error", UserWarning)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 @pytest.mark.parametrize("path", spared(sorted((ROOT / "examples").glob("*.py"))), ids=lambda path: path.name)
-def test_an_example_runs(path: Path, tmp_path: Path) -> None:
+def test_an_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if path.name in NEEDED:
         needs(NEEDED[path.name])
     assert path.name in EXAMPLES, f"add {path.name} to EXAMPLES with the arguments that make it short"
     arguments = EXAMPLES[path.name]
     if arguments is None:
         pytest.skip("tests/ray runs it")
-    status, said = ran(path, arguments, tmp_path)
-    assert status == 0, said
+    monkeypatch.chdir(tmp_path)
+    done = run_program(RUN, path, *arguments, path=[path.parent], timeout=300, loaded=["torch"])
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples/recipes").glob("*.py")), ids=lambda path: path.name)

@@ -67,7 +67,7 @@ def flips(folder: Path, stride: int) -> Iterator[str]:
 
 
 def test_flipped_bits(saved: Path, record_property: Any) -> None:
-    told = list(flips(saved, 701))
+    told = list(flips(saved, 907))
     record_property("cases", len(told))
     assert sum("offset" in text for text in told) > 25
     assert rounds_of(relive.load(saved, number=1), [2]) == 2
@@ -107,7 +107,7 @@ def test_meta_a_load_that_compares_nothing_is_found(saved: Path, monkeypatch: py
 
     monkeypatch.setattr(tensors.TensorReader, "_differing", careless)
     with pytest.raises((AssertionError, RuntimeError)):  # no state of the buffer's life
-        list(flips(saved, 701))
+        list(flips(saved, 4001))
 
 
 def test_who_goes_on_after_damage(saved: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from children import run_program
 from depth import LONG
 from storages import NAMES
 
@@ -75,13 +74,7 @@ def ends(work: str, storage: str, folder: Path, times: int) -> None:
     for number in range(times):
         place = folder / f"{number}"
         place.mkdir()
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", PROGRAM, work, storage, str(place)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = run_program(PROGRAM, work, storage, place, flags=["-W", "ignore"])
         assert done.returncode == 0, (number, done.stderr)
         if work != "trajectories":  # a buffer that is closed under its readers says so, and what it wrote at the end
             assert done.stderr == "", number

@@ -6,13 +6,12 @@ Nothing here may hang: whatever takes too long ends the process, with a tracebac
 from __future__ import annotations
 
 import faulthandler
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from children import run_program
 from interrupted_lives import SAMPLERS, calls, lived, prioritizes
 from interrupts import State, run
 
@@ -162,8 +161,5 @@ print("done")
 
 @pytest.mark.parametrize("scenario", ["hook", "handler"])
 def test_it_does_not_hang(scenario: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT, scenario], env=environment, capture_output=True, text=True, timeout=120
-    )
+    ran = run_program(SCRIPT, scenario, path=sys.path)
     assert (ran.stdout, ran.returncode) == ("done\n", 0), ran.stderr

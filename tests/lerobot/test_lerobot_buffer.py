@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -12,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import run_program
 from depth import LONG
 from needs import needs
 from standing_in import DEMONSTRATION, LAYOUTS, demonstrations, installed
@@ -229,7 +228,7 @@ batches = buffer.get_iterator(8)
 next(batches)
 """
     path = str(tmp_path / "replay")
-    ended = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=120)
+    ended = run_program(code, path, loaded=["torch"])
     assert (ended.returncode, ended.stderr) == (0, "")
     assert len(ReplayBuffer(1000, "cpu", path=path)) == 100
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 from itertools import product
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pytest
-from depth import pairs, some_of_each
+from depth import pairs
 from hypothesis import given, settings
 from programs import Call, assert_same_results, programs, run
-from shipped import SAMPLERS
 
 import relive
 from relive._base.nests import mapped
 from relive._ring import kernels
-from relive.testing import SCHEMAS
-from relive.testing._lives import BACK_ENDS, feed, life
+from relive.testing._lives import BACK_ENDS
 from relive.testing.agreement import assert_same_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
@@ -30,26 +27,6 @@ FIRST = "native" if importlib.util.find_spec("relive._ring._native") else "numpy
 def test_both_back_ends_agree(program: Any) -> None:
     """Check for the same ids, bytes, weights, and refusals in the same words."""
     assert_same_results(run(FIRST, *program), run("numpy", *program))
-
-
-@pytest.mark.parametrize(("name", "lanes"), pairs(SAMPLERS, [1, 3]))
-def test_every_sampler_draws_alike(name: str, lanes: int) -> None:
-    """Whatever random programs happen to draw by: before and after a ring went round, with ends and updates."""
-    sampler, drawn = SAMPLERS[name], []
-    for back_end in (FIRST, "numpy"):
-        with kernels.use(back_end):
-            buffer = relive.ReplayBuffer(SCHEMAS["flat"], 60 * lanes, num_envs=lanes, sampler=sampler, seed=0)
-        found: list[Any] = []
-        for call in life(buffer, 60):
-            feed(buffer, call)
-            if buffer.can_sample(9):
-                batch = buffer.sample(9)
-                found.append((batch.ids, batch.weights))
-                if sampler.prioritizes:
-                    buffer.update_priorities(batch.ids, np.sin(batch.ids))
-        drawn.append(found)
-    for one, other in zip(drawn[0], drawn[-1], strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @given(programs(spoiled=False))
@@ -106,7 +83,7 @@ def is_ids(result: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("n_step", "ring", "chunk"),
-    some_of_each(product([1, 3, 8, 9, 40], [(1, 70), (3, 70), (2, 260)], [False, True]), itemgetter(0), 2),
+    [(n, *form) for n, form in pairs([1, 3, 8, 9, 40], [*product([(1, 70), (3, 70), (2, 260)], [False, True])])],
 )
 def test_both_back_ends_find_the_same_windows(n_step: int, ring: tuple[int, int], chunk: bool) -> None:
     """Check marks that are read together and one by one: at ends, blocks' borders and after laps."""

@@ -9,8 +9,11 @@ from depth import pairs
 from shipped import SAMPLERS
 
 import relive
+from relive._ring import kernels
 from relive._ring.lanes import CLEARED
 from relive.testing import SamplerContract
+from relive.testing._lives import BACK_ENDS
+from relive.testing.agreement import assert_same_batch
 
 
 class TestSamplers(SamplerContract):
@@ -21,6 +24,15 @@ class TestSamplers(SamplerContract):
 
     def storage(self) -> object:
         return storages.new(self._storage)
+
+    def test_both_back_ends_draw_the_same(self) -> None:
+        """Check to the last bit, before and after the ring went round."""
+        draws = []
+        for name in BACK_ENDS:
+            with kernels.use(name):
+                draws.append(self.draws(self.buffer()))
+        for one, other in zip(draws[0], draws[-1], strict=True):
+            assert_same_batch(one, other)
 
 
 class Faulty(relive.ReplayBuffer):

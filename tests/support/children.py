@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from functools import cache
@@ -27,6 +28,7 @@ while True:
 asked = json.loads(asked)
 for fd, name in enumerate([os.devnull, asked["out"], asked["err"]]): os.dup2(os.open(name, os.O_RDWR), fd)
 os.environ.update(asked["environment"])
+os.chdir(asked["folder"])
 sys.argv, sys.path[:0] = ["-c", *asked["arguments"]], asked["path"]
 text = asked["text"]
 for name in ["asked", "child", "fd", "name"]: del globals()[name]
@@ -37,36 +39,35 @@ USED = ("numpy.random", "relive._ring.kernels", "relive.checkpoints.autosave", "
 
 
 @cache
-def server(*modules: str) -> subprocess.Popen[bytes]:
+def server(flags: tuple[str, ...], modules: tuple[str, ...]) -> subprocess.Popen[bytes]:
     """Start the process that others fork from; it ends with this one."""
-    command = [sys.executable, "-c", SERVER, *modules]
+    command = [sys.executable, *flags, "-c", SERVER, *modules]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
 
 
 def run_program(
-    text: str,
-    *arguments: object,
-    path: Any = (),
-    timeout: float = 90.0,
-    loaded: tuple[str, ...] = (),
-    **environment: str,
+    text: str, *arguments: object, path: Any = (), timeout: float = 90.0, flags: Any = (), loaded: Any = (), **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as `python -c` does, with more folders on its path and modules that are `loaded` before."""
-    made = server(*USED, *loaded)
+    """Run a program as `python FLAGS -c` does, with further folders on its path and in an environment that has `more`.
+
+    Its process forks from one that has `loaded` these modules.
+    """
+    made = server((*flags,), (*USED, *loaded))
     assert made.stdin is not None
     assert made.stdout is not None
     with TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("out", "err")]
         for file in files:
             file.touch()
-        asked = {"text": text, "arguments": [*map(str, arguments)], "path": [*map(str, path)]}
-        asked |= {"environment": environment, "out": str(files[0]), "err": str(files[1])}
+        asked = {"text": text, "arguments": [*map(str, arguments)], "path": [*map(str, path)], "folder": os.getcwd()}
+        asked |= {"environment": more, "out": str(files[0]), "err": str(files[1])}
         made.stdin.write(json.dumps(asked).encode() + b"\n")
         child = int(made.stdout.readline())
         late = not select.select([made.stdout], [], [], timeout)[0]
         if late:
-            os.kill(child, 9)
+            os.kill(child, signal.SIGKILL)
         status = int(made.stdout.readline())
-        if late:
-            raise subprocess.TimeoutExpired(text, timeout, *(file.read_text() for file in files))
-        return subprocess.CompletedProcess(text, status, *(file.read_text() for file in files))
+        said = [file.read_text() for file in files]
+    if late:
+        raise subprocess.TimeoutExpired(text, timeout, *said)
+    return subprocess.CompletedProcess(text, status, *said)

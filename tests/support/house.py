@@ -26,9 +26,6 @@ OF_FILES = {"kernels", "RowsRead"}
 QUESTIONS = {"what", "which", "whether", "where", "how", "who", "why", "when"}
 # What a function's docstring may begin with.
 VERBS = set((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").split())
-# Not part of replay proper. The last three names are those of modules that became `_adapters`.
-AROUND = {"lab", "cpprb", "sb3", "tianshou", "torchrl", "gymnasium", "minari", "_adapters", "ray", "checkpoints"}
-AROUND |= {"simulators", "trajectories", "doctor", "cli", "testing", "_counted", "_episodes", "_offline"}
 # Comments, and strings of one line or several.
 STRINGS = re.compile(r"""#[^\n]*|("{3}|'{3}|["'])(?:\\.|(?!\1)[^\\])*\1""", re.DOTALL)
 
@@ -49,14 +46,26 @@ def python_code(text: str) -> int:
         last = (last + between).rstrip()[-1]
         if string[1]:
             inner = range(number, number + string[0].count("\n") + 1)
-            begins_line = not text[text.rfind("\n", 0, string.start()) + 1 : string.start()].strip(" r")
-            if last == ":" and begins_line:  # a docstring
+            if last == ":" and is_docstring(text, string.start()):
                 found.difference_update(inner)
             elif len(string[1]) == 3:
                 found.update(inner)
             last, number = string[1], inner[-1]
         end = string.end()
     return len(found)
+
+
+def is_docstring(text: str, at: int) -> bool:
+    """Return whether a string, the first thing in a block, is that of a function, class or module."""
+    begin = text.rfind("\n", 0, at) + 1
+    indent = at - begin
+    alone = not text[begin:at].strip(" r")
+    while alone and begin:
+        end, begin = begin - 1, text.rfind("\n", 0, begin - 1) + 1
+        line = text[begin:end]
+        if line.strip() and len(line) - len(line.lstrip()) < indent and line.lstrip()[0] not in "#)]":
+            return line.lstrip().startswith(("def ", "async def ", "class "))
+    return alone
 
 
 @cache
@@ -83,7 +92,11 @@ class Checkout:
         self.root, self.source = root, root / "src" / "relive"
         self.files = {path.relative_to(self.source): path for path in sorted(self.source.rglob("*.py"))}
         self.trees = {path: parsed(file.read_text(encoding="utf-8")) for path, file in self.files.items()}
-        self.walked = {path: list(ast.walk(tree)) for path, tree in self.trees.items()}
+
+    @cached_property
+    def walked(self) -> dict[Path, list[ast.AST]]:
+        """Every node of each module."""
+        return {path: list(ast.walk(tree)) for path, tree in self.trees.items()}
 
     def nodes(self, kind: Any) -> Iterator[tuple[str, Any]]:
         """Yield every node of a kind, and its position."""
@@ -257,12 +270,6 @@ class Checkout:
     def wheel(self) -> list[str]:
         return [f"{path}: {lines(file)}" for path, file in self.files.items()]
 
-    def without_lab(self) -> list[str]:
-        return [f"{path}: {lines(file)}" for path, file in self.files.items() if room(path) != "lab"]
-
-    def replay_proper(self) -> list[str]:
-        return [f"{path}: {lines(file)}" for path, file in self.files.items() if room(path) not in AROUND]
-
     def tests(self) -> list[str]:
         return [f"{file.relative_to(self.root)}: {lines(file)}" for file in sorted((self.root / "tests").rglob("*.py"))]
 
@@ -323,9 +330,7 @@ MEASURES: dict[str, tuple[Any, Any]] = {
     "circles of imports": (Checkout.circles, len),
     "class checks on samplers and items": (Checkout.class_checks, len),
     "tree maps": (Checkout.tree_maps, len),
-    "lines of replay proper": (Checkout.replay_proper, total),
     "lines of the wheel": (Checkout.wheel, total),
-    "lines of the wheel without `lab`": (Checkout.without_lab, total),
     "lines of tests": (Checkout.tests, total),
     f"files over {LONG} lines of code": (Checkout.long_files, len),
     f"functions over {LONGEST} lines": (Checkout.long_functions, len),

@@ -16,6 +16,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from children import run_program
 from depth import some
 from rollouts import simple
 from system_calls import watched
@@ -36,9 +37,10 @@ BEGIN = """
 def run(script: str, *arguments: object, limit: str = "", mounted: str = "") -> subprocess.CompletedProcess[str]:
     """Run a script, under a limit of the shell's or with a mount of its own; it must end within a minute."""
     code = textwrap.dedent(BEGIN) + textwrap.dedent(script)
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    if limit or mounted:
-        command = ["sh", "-c", " && ".join(filter(None, [limit, mounted, 'exec "$@"'])), "sh", *command]
+    if not (limit or mounted):
+        return run_program(code, *arguments, loaded=["relive.trajectories"])
+    command = ["sh", "-c", " && ".join(filter(None, [limit, mounted, 'exec "$@"'])), "sh"]
+    command += [sys.executable, "-c", code, *map(str, arguments)]
     if mounted:
         command = ["unshare", "-m", *command] if os.geteuid() == 0 else ["unshare", "-Urm", *command]
     environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}

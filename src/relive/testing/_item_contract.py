@@ -96,7 +96,7 @@ class ItemContract(Contract):
         """Check that the same id reads the same bytes from its first moment to its last, and never comes back."""
         buffer, seen = self.buffer(), dict[int, Batch]()
         waiting, gone = set[int](), set[int]()
-        for call in life(buffer, 40):
+        for call in life(buffer, 30):
             waiting |= set(feed(buffer, call).ravel().tolist())
             newest = max(waiting, default=0)
             waiting = {key for key in waiting if key > newest - 2 * LANES * STEPS}
