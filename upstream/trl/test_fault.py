@@ -26,8 +26,8 @@ def test_each_group_with_a_spread_is_kept():
         kept.extend(groups.nonzero()[:, 0].tolist())
         raise StopIteration
 
-    trainer = SimpleNamespace(replay_buffer=ReplayBuffer(9), update_replay_buffer=stop)
-    spread = torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]])
+    trainer = SimpleNamespace(replay_buffer=ReplayBuffer(9), update_replay_buffer=stop, num_generations=2)
+    spread = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0, 1.0])  # an entry for each completion, as the trainer passes them
     with pytest.raises(StopIteration):
         update(trainer, spread, spread, None, None, None, None, {}, 0)
     assert kept == [1, 2]

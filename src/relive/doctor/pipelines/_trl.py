@@ -79,10 +79,10 @@ class TRL(Runner):
                 batch = []
 
     def _add(self, batch: list[dict[str, Any]]) -> None:
-        """Add the groups whose rewards have a spread; the trainer looks along the wrong axis, and keeps one."""
-        spread = self._torch.ones(len(batch), 1)  # `[groups, generations]`
-        groups = spread.amax(1 if self._repaired else 0) > 0
-        kept = [batch[i] for i in groups.nonzero()[:, 0].tolist()]
+        """Add the groups whose rewards have a spread; the trainer asks for the largest of all, and keeps the first."""
+        spread = self._torch.ones(len(batch))
+        groups = (spread if self._repaired else spread.amax(0)) > 0
+        kept = [batch[i] for i in groups.nonzero(as_tuple=True)[0].tolist()]
         self._added += len(kept)
         self._buffer.add([1.0 + 1e-6 * (self._added + i) for i in range(len(kept))], kept)
 
@@ -100,7 +100,9 @@ def _class_of(torch: Any) -> Any:
     path = Path(os.environ.get("RELIVE_SOURCES", ""), _FILE)
     if not os.environ.get("RELIVE_SOURCES") or not path.exists():
         return None
-    wanted = next(node for node in ast.parse(path.read_text("utf-8")).body if getattr(node, "name", "") == "ReplayBuffer")
+    wanted = next(
+        node for node in ast.parse(path.read_text("utf-8")).body if getattr(node, "name", "") == "ReplayBuffer"
+    )
     names: dict[str, Any] = {"heapq": heapq, "torch": torch}
     exec(compile(ast.Module([wanted], []), str(path), "exec"), names)
     return names["ReplayBuffer"]
