@@ -1,8 +1,8 @@
 """Show a project's fault, apply its patch, and show that the fault is gone.
 
 `python upstream/check.py ogbench SOURCE` copies the project's source from the folder SOURCE, which stays as it is.
-`python upstream/check.py --all FOLDER` does so for each project whose source lies in FOLDER under the name of its folder
-here. The exit status is 0 where each test is red before the patch and green after it.
+`python upstream/check.py --all FOLDER` does so for each project whose source lies in FOLDER under the name that its
+folder has here. The exit status is 0 where each test is red before the patch and green after it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def main(words: list[str]) -> int:
     if words[0] != "--all":
         return int(not check(words[0], place))
     found = [project for project in PROJECTS if (place / project).is_dir()]
-    return int(not found or not all([check(project, place / project) for project in found]))
+    verdicts = [check(project, place / project) for project in found]  # of all, also after a bad one
+    return int(not verdicts or not all(verdicts))
 
 
 if __name__ == "__main__":

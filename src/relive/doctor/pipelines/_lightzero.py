@@ -107,7 +107,8 @@ class LightZero(Runner):
 
     def sample(self, n: int) -> list[Item]:
         """Draw items."""
-        return [Item(*step, handle, weight) for step, handle, weight in self._buffer.sample(n)]
+        drawn = self._buffer.sample(n)
+        return [Item(*step)._replace(handle=handle, weight=weight) for step, handle, weight in drawn]
 
     def update(self, handles: Any, td_errors: Float64) -> None:
         """Update priorities."""
