@@ -1,4 +1,4 @@
-"""Every selector is used and can be drawn from, and what is written back is saved, too. Needs `pip install elements`."""
+"""Every selector is used and can be drawn from, and what is written back is saved. Needs `pip install elements`."""
 
 import importlib
 import sys

@@ -4,14 +4,13 @@ import copy
 import time
 from abc import ABC, abstractmethod
 from types import SimpleNamespace
-from typing import Any, List, Optional, Tuple, Union
 
 import numpy as np
 from source import method_of, names_of
 
 FOLDER = "lzero/mcts/buffer/"
-names = {"np": np, "time": time, "copy": copy, "ABC": ABC, "abstractmethod": abstractmethod, "EasyDict": dict}
-names |= {"Any": Any, "List": List, "Optional": Optional, "Tuple": Tuple, "Union": Union}
+names = {"np": np, "time": time, "copy": copy, "ABC": ABC, "abstractmethod": abstractmethod}
+names |= {"EasyDict": dict}
 GameBuffer = names_of(FOLDER + "game_buffer.py", "GameBuffer", **names).GameBuffer
 update = method_of(FOLDER + "game_buffer_muzero.py", "MuZeroGameBuffer", "update_priority", **names)
 

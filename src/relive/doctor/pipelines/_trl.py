@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import heapq
 import os
+import runpy
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,7 @@ class TRL(Runner):
         self._torch, self._repaired, self._added = torch, repaired, 0
 
     def _made(self, run: Run) -> Any:
-        theirs = _class_of(self._torch)
+        theirs = _class_of()
         return theirs(run.size) if theirs else StandIn(run.size, self._repaired)
 
     def _fill(self, run: Run) -> None:
@@ -95,7 +97,7 @@ class TRL(Runner):
         return [Item(*datum["step"]) for datum in self._buffer.sample(n)]
 
 
-def _class_of(torch: Any) -> Any:
+def _class_of() -> Any:
     """Return TRL's own class out of its source, whose module imports the whole trainer; None if it is not there."""
     path = Path(os.environ.get("RELIVE_SOURCES", ""), _FILE)
     if not os.environ.get("RELIVE_SOURCES") or not path.exists():
@@ -103,6 +105,7 @@ def _class_of(torch: Any) -> Any:
     wanted = next(
         node for node in ast.parse(path.read_text("utf-8")).body if getattr(node, "name", "") == "ReplayBuffer"
     )
-    names: dict[str, Any] = {"heapq": heapq, "torch": torch}
-    exec(compile(ast.Module([wanted], []), str(path), "exec"), names)
-    return names["ReplayBuffer"]
+    with tempfile.TemporaryDirectory() as folder:
+        alone = Path(folder, "alone.py")
+        alone.write_text(f"import heapq\nimport torch\n{ast.unparse(wanted)}", "utf-8")
+        return runpy.run_path(str(alone))["ReplayBuffer"]
