@@ -26,7 +26,7 @@ _ROWS = 20
 # Steps of a lane: the ring is not full, just full, has wrapped in its middle, and has just wrapped again.
 _FILLS = (12, _ROWS, _ROWS + 7, 2 * _ROWS)
 _FEW = 15  # draws of half of the items, from which on one that is never drawn counts
-_LATER = 2  # calls that overwrite a part of the ring
+_LATER = 5  # runs of two calls, until a part of the ring is overwritten
 _REMEDIES = {
     NEVER: "draw from all steps that are stored: `size` of them while the ring fills, and then every slot, the last "
     "and the newest one included",
@@ -76,6 +76,14 @@ def _drawn(ward: Ward, many: int) -> list[PlainItem]:
     return found
 
 
+def _refusal(ward: Ward) -> str:
+    try:
+        ward.patient.draw(ward.patient.batch)
+    except Exception as error:
+        return f"every `sample` raises `{type(error).__name__}: {error}`"
+    return "`sample` returns none"
+
+
 def _never(ward: Ward, known: Iterable[str]) -> Verdict:
     """Count the stored steps that many draws never give."""
     never: list[tuple[Place, str, int]] = []
@@ -85,6 +93,8 @@ def _never(ward: Ward, known: Iterable[str]) -> Verdict:
         ward.run(calls, lanes_hold=_ROWS)
         world, stored = ward.patient.world, {world_place(ward, item) for item in ward.patient.items()}
         counts = Counter(world_place(ward, item) for item in _drawn(ward, EACH * len(stored)))
+        if stored and not counts:
+            return 1, 1, f"{len(stored)} items are stored, and {_refusal(ward)}"
         drawn = [place for place in counts if place is not None]
         inside = [] if MISSING in known else holes(drawn, world, 1)
         expected = sorted({place for place in [*stored, *inside] if place and place.t < place.length})
@@ -139,8 +149,12 @@ def _other(ward: Ward) -> Verdict:
 def _kept(ward: Ward) -> Verdict:
     """Check that priorities land on stored steps, though others were overwritten since the draw."""
     chosen, _ = ward.level(most=None)
-    ward.run(_LATER, lanes_hold=_ROWS, continues=True)
-    stored = {item.obs for item in ward.patient.items()}
+    stored = {item.obs for item in chosen}
+    for _ in range(_LATER):
+        if not all(item.obs in stored for item in chosen):
+            break
+        ward.run(2, lanes_hold=_ROWS, continues=True)
+        stored = {item.obs for item in ward.patient.items()}
     left = [item for item in chosen if item.obs in stored]
     if not left or not ward.patient.can_size:
         return None
@@ -148,7 +162,7 @@ def _kept(ward: Ward) -> Verdict:
     drawn = ward.draw(Counter(stored))
     if drawn.counts[left[-1].obs] > 2 * EACH:
         return 0, 1, ""
-    what = f"TD error 1000 for obs {left[-1].obs:g}, which is stored, given after {_LATER} further calls of `add`"
+    what = f"TD error 1000 for obs {left[-1].obs:g}, which is stored, given after a later add"
     return 1, 1, f"{what}: {f'refused, {refused}' if refused else 'it is drawn no more often than others'}"
 
 

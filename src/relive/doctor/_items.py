@@ -20,6 +20,7 @@ TERMINAL = "bootstraps from a terminal state"
 MISSING = "step missing"
 TWICE = "step stored twice"
 IGNORED = "n ignored"
+_LATE = 8
 PROBES = (PHANTOM, AS_END, NEXT_OBS, REWARD, DISCOUNT, TERMINAL, NO_STEP, MISSING, TWICE)
 
 _RESETS = (
@@ -144,6 +145,9 @@ def holes(places: Sequence[Place], world: World, n_step: int) -> list[Place]:
         # The newest may wait for steps that never came, and so may those before a reset in mid-episode.
         waiting = {place for place in taken if place.length > world.lived(place) <= place.t + n_step}
         waiting |= set(taken[-n_step:])
+        newest = max((place for place in places if place.lane == lane), default=None)
+        late = [place for place in taken if newest and place > newest]
+        waiting |= set(late) if len(late) <= _LATE else set()  # some add many steps at once
         oldest = min((place for place in places if place.lane == lane), default=taken[0])
         holes += [place for place in taken if place > oldest and place not in known | waiting]
         holes += [oldest] if oldest not in known | waiting else []

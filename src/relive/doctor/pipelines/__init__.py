@@ -30,6 +30,13 @@ KNOWN = {
     "cpprb-next-of": "_cpprb.NextOf",
     "cpprb-check-for-update": "_cpprb.Checked",
     "torchrl": "_torchrl.TorchRLCollected",
+    "dreamerv3": "_dreamerv3.DreamerV3",
+    "dreamerv3-mixture": "_dreamerv3.DreamerV3Mixture",
+    "lightzero": "_lightzero.LightZero",
+    "lightzero-spring": "_lightzero.LightZeroSpring",
+    "ogbench": "_ogbench.OGBench",
+    "r2dreamer": "_r2dreamer.R2Dreamer",
+    "trl": "_trl.TRL",
     "lerobot": "_lerobot.OptimizeMemory",
     "lerobot-next-states": "_lerobot.NextStates",
     "relive.sb3": "_adapters.SB3",
@@ -41,7 +48,10 @@ KNOWN = {
     "relive.lerobot": "_adapters.LeRobot",
 }
 # They have no n-step targets.
-ONE_STEP = frozenset({"sb3-memory", "cpprb-next-of", "lerobot", "lerobot-next-states", "relive.lerobot"})
+ONE_STEP = frozenset(
+    {"sb3-memory", "cpprb-next-of", "lerobot", "lerobot-next-states", "relive.lerobot"}
+    | {"dreamerv3", "dreamerv3-mixture", "lightzero", "lightzero-spring", "ogbench", "r2dreamer", "trl"}
+)
 
 
 def named(name: str) -> Callable[[], Any]:
