@@ -35,6 +35,8 @@ def refuse(choices: Choices) -> None:
     refused = [
         (choices.schema.discount is not None, "schema", "a schema without `discount`", without.format("discount")),
         (type(item) not in (Transitions, Sequences), "item", "an item that a device buffer has", kinds),
+        (getattr(item, "starts", 1) == "episodes" or getattr(item, "ahead", ()) or getattr(item, "trim", False),
+         "item", "sequences that start at steps of chosen numbers", "leave out `starts`, `ahead` and `trim`"),
         (type(sampler) not in (Uniform, Prioritized), "sampler", "a sampler that a device buffer has",
          "use `Uniform()` or `Prioritized(...)`"),
         (not sampler.replacement, "sampler", "draws with replacement", without.format("replacement")),
