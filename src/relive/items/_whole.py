@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,21 +16,20 @@ from ..schema import Schema
 
 if TYPE_CHECKING:
     from ._protocol import Expander, Fields
-    from .sequences import Sequences
 
 
 class Whole:
     """Adds to what sequences expand to.
 
     Args:
-        item: The item.
+        item: `Sequences(...)`.
         inner: Its expander.
         schema: The fields of a step.
         ring: Where they are.
         arena: Memory for large batches.
     """
 
-    def __init__(self, item: Sequences, inner: Expander, schema: Schema, ring: Ring, arena: Arena) -> None:
+    def __init__(self, item: Any, inner: Expander, schema: Schema, ring: Ring, arena: Arena) -> None:
         self._item, self._inner, self._ring = item, inner, ring
         shown = [(c, array) for c, array in zip(schema.columns, ring.columns, strict=True) if c.keys[0] in item.ahead]
         self._keys = [(f"next_{column.keys[0]}", *column.keys[1:]) for column, _ in shown]

@@ -45,7 +45,7 @@ class Batches(IterableDataset[Batch]):
         self._batches = None if batches is None else check.integer(batches, f"{_AT}(batches)", minimum=1)
         self._change = Transform(transform, f"{_AT}(transform)")
         self._core, self._draw, self._given = core, draw, 0
-        self._name = getattr(core.storage, "path", getattr(core.storage, "name", None))
+        self._name = getattr(core.storage, "address", None)
 
     def __iter__(self) -> Iterator[Batch]:
         """Draw batches as tensors; in a worker its share of them, from a buffer opened there."""
