@@ -24,6 +24,7 @@ from source_tree import ROOT, SOURCE
 # Every example, and the arguments that make it short.
 # None: tests/ray runs it, on its cluster.
 EXAMPLES: dict[str, list[str] | None] = {
+    "behaviour_cloning.py": ["--updates", "5", "--episodes", "3"],
     "bit_flipping.py": ["--bits", "4", "--steps", "400"],
     "cleanrl_dqn.py": ["--steps", "1100"],
     "cleanrl_sac.py": ["--steps", "520"],
@@ -35,10 +36,12 @@ EXAMPLES: dict[str, list[str] | None] = {
     "own_item.py": [],
     "own_sampler.py": [],
     "ranked_sampler.py": [],
+    "tic_tac_toe.py": ["--games", "20"],
     "write_back.py": [],
 }
 # Pages and examples whose code needs a library that may not be there.
 NEEDED = {
+    "behaviour_cloning.py": "torch",
     "lerobot.md": "torch",
     "recipes.md": "torch",
     "reaching_sb3.py": "stable_baselines3",
