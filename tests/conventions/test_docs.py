@@ -44,6 +44,7 @@ NEEDED = {
     "behaviour_cloning.py": "torch",
     "lerobot.md": "torch",
     "recipes.md": "torch",
+    "robots.md": "pyarrow",
     "reaching_sb3.py": "stable_baselines3",
     "stable-baselines3.md": "stable_baselines3",
 }
