@@ -76,7 +76,8 @@ class Defined:
 
     def batch(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
         """Return these frames, offsets clamped to their episodes."""
-        first, end = (np.searchsorted(self.episodes, self.episodes[numbers], side)[:, None] for side in ("left", "right"))
+        which = self.episodes[numbers]
+        first, end = (np.searchsorted(self.episodes, which, side)[:, None] for side in ("left", "right"))
         states, actions = (numbers[:, None] + np.array(offsets) for offsets in (STATES, ACTIONS))
         found = {
             "state": self._of("observation.state", np.clip(states, first, end - 1)),
@@ -101,6 +102,7 @@ class Policy(nn.Module):
         self.head = nn.Sequential(nn.Linear(8 * 9 + 4, 64), nn.ReLU(), nn.Linear(64, 2 * len(ACTIONS)))
 
     def loss(self, batch: dict[str, np.ndarray]) -> torch.Tensor:
+        """Return the mean error of the actions that exist."""
         images = torch.as_tensor(np.concatenate([batch[camera] for camera in CAMERAS], -1))
         seen = self.eyes(images.permute(0, 3, 1, 2).float() / 255)
         chunk = self.head(torch.cat([seen, torch.as_tensor(batch["state"]).flatten(1)], -1))
@@ -145,7 +147,8 @@ def main(updates: int, episodes: int, batch_size: int = 64) -> None:
     if not np.allclose(theirs, ours, rtol=1e-5):
         raise SystemExit("the losses differ")
     rate = updates * batch_size
-    print(f"loss {ours[0]:.4f} -> {np.mean(ours[-20:]):.4f}, the same both ways; {len(ids)} frames read in {took:.2f} s")
+    print(f"loss {ours[0]:.4f} -> {np.mean(ours[-20:]):.4f}, the same both ways")
+    print(f"{len(ids)} frames read in {took:.2f} s")
     print(f"decoded each time: {whole:.2f} s, {rate / fetching:,.0f} samples a second")
     print(f"relive: {less:.2f} s, {rate / fetched:,.0f} samples a second")
 

@@ -1,4 +1,4 @@
-"""MuZero's targets on tic-tac-toe: unrolled actions, policies of a search, rewards of n moves and the value behind them.
+"""MuZero's targets on tic-tac-toe: unrolled actions, policies of a search, rewards of n moves and a value after them.
 
     python examples/tic_tac_toe.py --games 200
 

@@ -72,7 +72,7 @@ class Whole:
             warn(event(f"Cut an episode of more than {length} steps", "Sequences(length)", "raise `length`"))
 
     def _trimmed(self, fields: Fields, longest: int) -> Fields:
-        """Leave out the positions behind the last step of all items."""
+        """Leave out the positions after the last step of all items."""
         kept = dict.fromkeys(("all_obs", "all_prev_action", "all_prev_reward"), longest + self._item.n_step)
 
         def cut(path: tuple[str, ...], array: Array) -> Array:

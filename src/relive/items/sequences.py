@@ -63,7 +63,7 @@ class Sequences(Frozen, Item):
 
     *Whole episodes.* With `starts="episodes"` an item is an episode, from its first step, and `length` the most that it
     shows: of a longer one, which a warning names once, the rest is left out. Drawn by `Uniform(replacement=False)` they
-    are the batches of PyMARL and EPyMARL. `trim=True` leaves out the positions behind the last step of all items.
+    are the batches of PyMARL and EPyMARL. `trim=True` leaves out the positions after the last step of all items.
 
     `ahead=("value",)` adds `next_value`: the extra of the step n steps on, where `next_obs` is, zero where the episode
     has no such step. An item then waits for one step more.
