@@ -1,4 +1,5 @@
 // What is read off a ring, as plans: the part of PyRing that changes nothing.
+#include "around.hpp"
 #include "bind_ring.hpp"
 #include "changes.hpp"
 #include "checks.hpp"
@@ -162,8 +163,9 @@ nb::object PyRing::around(In<int64_t> slots, In<int64_t> offsets, bool repeat) c
     const std::vector<npy_intp> shape{npy_intp(slots.size), npy_intp(offsets.size)};
     Out<std::int64_t> rows(shape);
     Out<bool> pad(shape);
-    run(slots.size * offsets.size,
-        [&] { ring.around(slots.data, slots.size, reach, repeat, rows.data, reinterpret_cast<uint8_t*>(pad.data)); });
+    run(slots.size * offsets.size, [&] {
+        relive::around(ring, slots.data, slots.size, reach, repeat, rows.data, reinterpret_cast<uint8_t*>(pad.data));
+    });
     return plan(plans().around, rows.array, pad.array);
 }
 

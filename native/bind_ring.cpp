@@ -60,7 +60,7 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, int64_t steps, In
     ring.lookback = nb::cast<int64_t>(window.attr("lookback"));
     ring.starts = nb::cast<int64_t>(window.attr("starts"));
     ring.across = nb::cast<bool>(window.attr("across"));
-    require(ring.span >= 1 && ring.lookback >= 0 && ring.starts >= 1 && ring.span <= ring.kept &&
+    require(ring.span >= 1 && ring.lookback >= 0 && ring.starts >= 0 && ring.span <= ring.kept &&
                 ring.lookback <= ring.kept,
             "relive._ring._native.Ring: a window that no lane can hold");
     require(!busy || busy->size == ring.lanes, "relive._ring._native.Ring: not one entry for each lane");

@@ -1,4 +1,5 @@
 // Windows of other offsets for each field, as the native `sample` expands them.
+#include "around.hpp"
 #include "bind_gather.hpp"
 #include "draw.hpp"
 
@@ -76,17 +77,17 @@ public:
         return most;
     }
     std::int64_t scratch() const override {
-        return sizeof(Rows::Amid) / sizeof(std::int64_t) + (targets_ ? targets_->scratch() : 0);
+        return sizeof(Amid) / sizeof(std::int64_t) + (targets_ ? targets_->scratch() : 0);
     }
 
     void expand(const std::int64_t* slots, std::int64_t n, char* const* to, std::int64_t* scratch) override {
         const Ring& ring = owner_.ring;
         within(slots, n, ring.slots(), "relive._ring._native.sampling: a sampler of another ring");
-        auto* const found = reinterpret_cast<Rows::Amid*>(scratch);
+        auto* const found = reinterpret_cast<Amid*>(scratch);
         std::int64_t behind = 0;
         run(n * rows(), [&] {
             std::int64_t* const ids = targets_ ? nullptr : reinterpret_cast<std::int64_t*>(to[fields_ + masks()]);
-            ring.amid(slots, n, back_, ahead_, [&](std::int64_t i, const Rows::Amid& anchor) {
+            amid(ring, slots, n, back_, ahead_, [&](std::int64_t i, const Amid& anchor) {
                 found[i] = anchor;
                 if (ids) ids[i] = anchor.row * ring.lanes + anchor.number;
                 behind = std::max(behind, anchor.behind + anchor.back);
@@ -107,7 +108,7 @@ public:
         // Targets are found in rows that have to be there still.
         if (!targets_) return owner_.read(behind, n * rows(), copies);
         run(n * rows(), copies);
-        targets_->expand(slots, n, to + gather_.size(), scratch + n * (sizeof(Rows::Amid) / sizeof(std::int64_t)));
+        targets_->expand(slots, n, to + gather_.size(), scratch + n * (sizeof(Amid) / sizeof(std::int64_t)));
     }
 
 private:
@@ -138,14 +139,14 @@ private:
     }
 
     // How many of the offsets lie before the first step of an anchor's stream, and how many behind its last one.
-    static std::int64_t before(const Stretch& of, const Rows::Amid& anchor) {
+    static std::int64_t before(const Stretch& of, const Amid& anchor) {
         return std::clamp<std::int64_t>(-anchor.back - of.first, 0, of.count);
     }
-    static std::int64_t after(const Stretch& of, const Rows::Amid& anchor) {
+    static std::int64_t after(const Stretch& of, const Amid& anchor) {
         return std::clamp<std::int64_t>(of.first + of.count - 1 - anchor.ahead, 0, of.count);
     }
 
-    void mark(const Rows::Amid* found, std::int64_t n, char* const* to) const {
+    void mark(const Amid* found, std::int64_t n, char* const* to) const {
         for (const Group& group : groups_) {
             if (!group.wide) continue;
             char* at = *to++;
@@ -162,8 +163,8 @@ private:
 
     // Has `ask` fetch what an item shows.
     template <typename Ask>
-    void fetch(const Rows::Amid& anchor, Ask ask) const {
-        const auto lane = owner_.ring.amidst();
+    void fetch(const Amid& anchor, Ask ask) const {
+        const Amidst lane(owner_.ring);
         for (const Span& span : gather_.spans())
             for (const Stretch& stretch : groups_[span.pick].stretches) {
                 const std::int64_t first = std::clamp(stretch.first, -anchor.back, anchor.ahead);
@@ -174,17 +175,17 @@ private:
     }
 
     // Copy a column of some items.
-    void copy(const Rows::Amid* found, std::int64_t begin, std::int64_t end, std::size_t c, char* to) const {
+    void copy(const Amid* found, std::int64_t begin, std::int64_t end, std::size_t c, char* to) const {
         // In registers, whatever the loops write.
         const Group& group = groups_[gather_.pick(c)];
         const Stretch* const stretches = group.stretches.data();
         const std::size_t row = gather_.row(c), step = gather_.step(c), pieces = group.stretches.size();
         const char* const data = gather_.at(c, 0);
-        const auto lane = owner_.ring.amidst();
+        const Amidst lane(owner_.ring);
         const char* const none = repeat_ ? nullptr : gather_.at(c, owner_.ring.zero_row());
         to += row * std::size_t(begin * group.count);
         for (std::int64_t i = begin; i < end; ++i) {
-            const Rows::Amid anchor = found[i];
+            const Amid anchor = found[i];
             const auto at = [&](std::int64_t offset) { return data + step * std::size_t(lane.row(anchor, offset)); };
             const auto again = [&](std::int64_t offset, std::int64_t count) {
                 for (const char* const from = none ? none : at(offset); count > 0; --count, to += row)

@@ -123,7 +123,7 @@ private:
         note(steps, k, at);
         const bool terminated = steps.terminated[k], truncated = steps.truncated[k];
         uint8_t flags = STEP | first | (terminated ? TERMINATED : 0) | (truncated ? TRUNCATED : 0);
-        if (starts == 1 || lane.steps % starts == 0) flags |= START;
+        if (starts == 1 || (starts ? lane.steps % starts == 0 : !goes_on)) flags |= START;
         ++lane.steps;
         ++lane.stored;
         lane.held = 0;

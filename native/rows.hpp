@@ -27,19 +27,6 @@ struct Windows {
     uint8_t *terminated, *truncated;
 };
 
-// Offsets from an anchor in its stream, and how far they reach.
-struct Offsets {
-    const int64_t* at;
-    int64_t count, back = 0, ahead = 0;
-
-    Offsets(const int64_t* given, int64_t n) : at(given), count(n) {
-        for (int64_t i = 0; i < n; ++i) {
-            back = std::max(back, given[i] < -INT64_MAX ? INT64_MAX : -given[i]);
-            ahead = std::max(ahead, given[i]);
-        }
-    }
-};
-
 class Rows : public Places {
 public:
     std::vector<Column> columns;
@@ -302,69 +289,6 @@ public:
                 }
             }
             return behind;
-        });
-    }
-
-    // The place of an anchor, and how many steps of its stream lie before and behind it, as far as offsets reach.
-    struct Amid {
-        int64_t number, row, memory, behind, back, ahead;  // `behind` rows behind its lane's head
-    };
-
-    // Calls `each(item, amid)` for all items, in order.
-    template <typename Each>
-    void amid(const int64_t* slots, int64_t count, int64_t back, int64_t ahead, Each each) const {
-        looking([&, this](auto look) {
-            Amid found[MANY];
-            for (int64_t begin = 0; begin < count; begin += MANY) {
-                const int64_t n = std::min(MANY, count - begin);
-                for (int64_t i = 0; i < n; ++i) {
-                    int64_t lane_slot, number;
-                    split(slots[begin + i], lane_slot, number);
-                    const Position now = look(number);
-                    const int64_t row = row_at(now, lane_slot);
-                    found[i] = {number, row, memory_of(now, row), now.head - row, 0, 0};
-                    RELIVE_PREFETCH(marks + storage_row(number, found[i].memory));
-                }
-                for (int64_t i = 0; i < n; ++i) {
-                    const int64_t at = storage_row(found[i].number, found[i].memory);
-                    int64_t first = at;
-                    found[i].back = preceding(first, back);
-                    if (ahead) found[i].ahead = window(at, ahead + 1).steps - 1;
-                    each(begin + i, found[i]);
-                }
-            }
-        });
-    }
-
-    // Finds rows some steps from an anchor: as a local value it stays in registers.
-    struct Amidst {
-        int64_t lanes, depth;
-        int bits;
-        int64_t memory(const Amid& anchor, int64_t offset) const {
-            const int64_t place = anchor.memory + offset;
-            return place < 0 ? place + depth : place < depth ? place : place - depth;
-        }
-        int64_t row(const Amid& anchor, int64_t offset) const {
-            const int64_t place = memory(anchor, offset), within = (int64_t(1) << bits) - 1;
-            return (((place >> bits) * lanes + anchor.number) << bits) | (place & within);
-        }
-        // How many rows of the lane lie one after the other from there.
-        int64_t together(const Amid& anchor, int64_t offset) const {
-            const int64_t place = memory(anchor, offset), block = int64_t(1) << bits;
-            return lanes == 1 ? depth - place : block - (place & (block - 1));
-        }
-    };
-    Amidst amidst() const { return {lanes, depth, int(bits)}; }
-
-    // The storage rows at offsets from each anchor, `[count, offsets]`, and where the stream has no step there.
-    void around(const int64_t* slots, int64_t count, const Offsets& offsets, bool repeat, int64_t* rows,
-                uint8_t* pad) const {
-        amid(slots, count, offsets.back, offsets.ahead, [=, this, lane = amidst()](int64_t i, const Amid& anchor) {
-            for (int64_t k = i * offsets.count, o = 0; o < offsets.count; ++o, ++k) {
-                const int64_t reached = std::clamp(offsets.at[o], -anchor.back, anchor.ahead);
-                pad[k] = reached != offsets.at[o];
-                rows[k] = pad[k] && !repeat ? zero_row() : lane.row(anchor, reached);
-            }
         });
     }
 

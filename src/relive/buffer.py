@@ -13,6 +13,7 @@ from . import items
 from . import storage as storages
 from ._base import check, forks
 from ._base.check import generator, source
+from ._base.extras import needs
 from ._base.forks import importing
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
@@ -33,6 +34,8 @@ from .storage import Ram, Storage
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from torch.utils.data import IterableDataset
 
     from ._flow.limiter import RateLimiter
     from ._flow.prefetch import DrawsAhead, Prefetched
@@ -404,6 +407,41 @@ class ReplayBuffer:
             from ._buffer.prefetching import prefetched
 
         return prefetched(self._core, batch_size, depth, to, device, beta, transform, self._own_sample())
+
+    def dataset(
+        self, batch_size: int, *, batches: int | None = None, transform: Change | None = None
+    ) -> IterableDataset[Batch]:
+        """Return a PyTorch data set of batches, for `torch.utils.data.DataLoader(..., batch_size=None)`.
+
+        Without workers its batches are those of `sample`, as tensors, and the buffer's generator draws them. Workers
+        of a loader open a `Shared` or `Mapped` buffer by name, and draw with seeds of their own, which follow from
+        PyTorch's; forked ones of a buffer in `Ram` draw from the steps of that moment. No statistic counts their draws.
+
+        Args:
+            batch_size: Number of items of a batch, >= 1.
+            batches: How many batches an iteration has, all workers together, >= 1; None: it has no end.
+            transform: A function `f(batch, rng)` that returns the batch to hand out, as in `prefetch`.
+
+        Returns:
+            A `torch.utils.data.IterableDataset`. Without workers `state_dict()` has the number of batches given and
+            the state of the generator; after `load_state_dict` the next iteration goes on there.
+
+        Raises:
+            ArgumentError: An argument outside these limits; in a loader that starts workers anew, a buffer in `Ram`.
+            MissingExtra: PyTorch is not installed.
+
+        >>> import numpy as np, relive
+        >>> from torch.utils.data import DataLoader
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 100, seed=0)
+        >>> obs, no = np.zeros((8, 3)), np.zeros(8, bool)
+        >>> ids = buffer.extend(obs=obs, action=no, reward=np.ones(8), next_obs=obs, terminated=no, truncated=no)
+        >>> [batch.obs.shape for batch in DataLoader(buffer.dataset(4, batches=2), batch_size=None)]
+        [torch.Size([4, 3]), torch.Size([4, 3])]
+        """
+        with importing, needs("torch", "ReplayBuffer.dataset"):
+            from .processes.dataset import Batches
+
+        return Batches(self._core, self.sample, batch_size, batches, transform)
 
     def _own_sample(self) -> Callable[..., Batch] | None:
         """Return the `sample` of a subclass; None where it is this class's."""

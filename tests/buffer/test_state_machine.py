@@ -147,7 +147,7 @@ class ReplayMachine(RuleBasedStateMachine):
         recent = sorted(set(self.seen))[-3 * self.config.rows * self.config.num_envs :]
         rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
         ids = np.where(rng.random(12) < 0.1, -1, rng.choice(recent, 12))
-        anchors, starts = self.oracle.anchors(), self.oracle.item.starts
+        anchors, starts = self.oracle.anchors(), self.oracle.item.starts or 1
         kept = [key for key in ids.tolist() if key not in anchors or anchors[key].step.number % starts == 0]
         names = [name for name in self.config.fields.tree if name not in ("obs", "action")]
         chosen = data.draw(st.sets(st.sampled_from(names), min_size=1))

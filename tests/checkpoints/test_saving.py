@@ -232,7 +232,7 @@ def fitting(config: Config, other: Config, more: int) -> Config:
     least = other.n_step + frames - 1
     starts = 1
     if other.sequences is not None:
-        starts = other.sequences["starts"]
+        starts = 1 if other.sequences["starts"] == "episodes" else other.sequences["starts"]
         least = other.sequences["length"] + other.sequences["burn_in"] + other.n_step - 1 + max(frames - 1, 1)
     assume(starts % (config.every or 1) == 0)
     same = {"schema": config.schema, "num_envs": config.num_envs, "every": config.every}

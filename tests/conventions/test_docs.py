@@ -18,6 +18,7 @@ from source_tree import ROOT, SOURCE
 # Every example, and the arguments that make it short.
 # None: tests/ray runs it, on its cluster.
 EXAMPLES: dict[str, list[str] | None] = {
+    "behaviour_cloning.py": ["--updates", "5", "--episodes", "3"],
     "bit_flipping.py": ["--bits", "4", "--steps", "400"],
     "cleanrl_dqn.py": ["--steps", "1100"],
     "cleanrl_sac.py": ["--steps", "520"],
@@ -30,6 +31,7 @@ EXAMPLES: dict[str, list[str] | None] = {
     "own_item.py": [],
     "own_sampler.py": [],
     "ranked_sampler.py": [],
+    "tic_tac_toe.py": ["--games", "20"],
     "write_back.py": [],
 }
 RECIPES = {
@@ -47,6 +49,7 @@ RECIPES = {
 # Pages and examples whose code needs a library that may not be there.
 NEEDED = {
     "action_chunks.py": "torch",
+    "behaviour_cloning.py": "torch",
     "d4rl_to_batch.py": "h5py",
     "demonstrations_half_and_half.py": "torch",
     "lerobot.md": "torch",
@@ -55,6 +58,7 @@ NEEDED = {
     "sac_use_per.py": "stable_baselines3",
     "start_or_resume.py": "torch",
     "recipes.md": "torch",
+    "robots.md": "pyarrow",
     "reaching_sb3.py": "stable_baselines3",
     "stable-baselines3.md": "stable_baselines3",
 }

@@ -161,6 +161,18 @@ ITEMS = {
         relive.Sequences(5, n_step=2, gamma=0.9, across_episodes=True, time_major=True), "nested",
         SequencesModel(5, 2, 0.9, across=True), (),
     ),
+    "episodes": (relive.Sequences(7, gamma=0.9, starts="episodes"), "nested", SequencesModel(7, 1, 0.9, 0), None),
+    "episodes, time first": (
+        relive.Sequences(4, n_step=3, gamma=0.9, starts="episodes", time_major=True), "stacked", None, ("first",),
+    ),
+    "extras ahead": (
+        relive.Sequences(3, burn_in=2, n_step=2, gamma=0.9, ahead=("log_prob", "note")), "nested",
+        SequencesModel(5, 2, 0.9, burn_in=2, ahead=("log_prob", "note")), None,
+    ),
+    "episodes with extras ahead": (
+        relive.Sequences(5, n_step=3, gamma=0.9, starts="episodes", ahead=("hidden",), time_major=True), "wide",
+        SequencesModel(5, 3, 0.9, 0, ahead=("hidden",)), ("first",),
+    ),
     "windows": windows("nested", 1, obs=offsets(-1, 0), action=offsets(*range(-1, 5))),
     "windows of zeros": windows("nested", 3, obs=offsets(0, -3, 2), reward=offsets(1, 4), pad="zero"),
     "windows by name": windows(

@@ -59,7 +59,7 @@ LEGAL = [
     ("bytes are copied; as many bytes", "Ring.__init__", "columns", "array: unaligned, shape=(2, 4, 1)"),
     ("single bytes", "Ring.__init__", "marks", SAME),
     ("counters that are only reported", "Ring.__init__", "counters", COUNTERS),
-    ("no second start in this ring's life", "Ring.__init__", "window", f"starts=9, starts={2**62}"),
+    ("no second start in this ring's life", "Ring.__init__", "window", f"starts=0, starts=9, starts={2**62}"),
     ("no bookkeeping", "Ring.__init__", "given", "None"),
     ("nothing is counted; one group", "Ring.__init__", "touched", "None, Fortran order"),
     ("a class can be called", "Ring.__init__", "notify", "a class"),

@@ -100,7 +100,7 @@ class Config:
                 choice["length"] + choice["burn_in"],
                 self.n_step,
                 self.gamma,
-                choice["starts"],
+                0 if choice["starts"] == "episodes" else choice["starts"],
                 choice["across_episodes"],
                 () if self.every is None else ("state",),
                 burn_in=0 if choice["across_episodes"] else choice["burn_in"],
@@ -161,6 +161,8 @@ def sequences(draw: st.DrawFn) -> tuple[dict[str, Any], int | None]:
     starts = draw(st.sampled_from([1, 1, 1, 2, 3, 4]))
     burn_in, across = draw(st.integers(0, 4)), draw(st.booleans())
     kept = [k for k in range(1, starts + 1) if starts % k == 0 and (across or burn_in % k == 0)]
+    if burn_in == 0 and not across and draw(st.booleans()):
+        starts, kept = "episodes", [1]
     choice = {
         "length": draw(st.integers(1, 5)),
         "burn_in": burn_in,

@@ -37,9 +37,10 @@ class Reader:
         item.check(schema, ring.steps)
         self.item, self._ring, self._window = item, ring, item.window(schema)
         if self._window.starts not in (1, ring.window.starts):
-            wanted, remedy = f"an item that starts every {ring.window.starts} steps, or at any", "leave out `starts`"
+            every = f"every {ring.window.starts} steps" if ring.window.starts else "with an episode"
+            wanted, remedy = f"an item that starts {every}, or at any", "leave out `starts`"
             raise ArgumentError(message(wanted, f"`{item!r}`", at, remedy))
-        self._anywhere = self._window.starts < ring.window.starts
+        self._anywhere = self._window.starts == 1 != ring.window.starts
         # A step takes a row, one for a final observation, and with both of them older frames.
         older = max(column.field.frames for column in schema.columns) - 1
         self._tail = (self._window.span + 3) * (2 + 2 * older)

@@ -25,7 +25,13 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
 _DEEPEST = 30
 _REMEDY = "without `saved_as` the whole object is given to `load` again"
 # Fields that earlier versions do not know: saves have them only where they are not as here.
-_SINCE = {("Transitions", "chunk"): False, ("Sequences", "step_ids"): False, ("Prioritized", "newest"): "largest"}
+_SINCE = {
+    ("Transitions", "chunk"): False,
+    ("Sequences", "step_ids"): False,
+    ("Sequences", "trim"): False,
+    ("Sequences", "ahead"): (),
+    ("Prioritized", "newest"): "largest",
+}
 _LIST = "[]"  # the kind of a list, which no class can have as its name; tuples are lists in JSON
 
 

@@ -216,7 +216,7 @@ class _Places:
 
     def numbers(self) -> Int64:
         """Number the stored steps of each lane, modulo `starts`; steps that a cut dropped count."""
-        starts, steps = self._ring.window.starts, self._ring.counters[:, [STEPS]]
+        starts, steps = self._ring.window.starts or 1, self._ring.counters[:, [STEPS]]
         by_age = (self._head + np.arange(self._ring.rows)) % self._ring.rows  # the place of the oldest row first
         counted = np.take_along_axis((self._marks & (STEP | LOST)) > 0, by_age, axis=1)
         later = np.take_along_axis(counted[:, ::-1].cumsum(axis=1)[:, ::-1], self._ahead, axis=1)  # from each row on

@@ -24,7 +24,7 @@ class Window(Frozen, kw_only=True):
         span: Steps, counted from the anchor, that must be stored with the observation after them; an end or a cut
             among them is enough, too. 0, of items that are read and never drawn: not even what follows the anchor.
         lookback: Older rows of the anchor's stream that are read, too, where the stream has them.
-        starts: Anchors are the steps whose number in their lane is a multiple of this.
+        starts: Anchors are the steps whose number in their lane is a multiple of this; 0: the first one of each stream.
         across: Whether items continue past an episode's end, so that only a cut ends them.
         actions: Whether the actions of several of these steps are read together: they then lie in arrays of their own.
     """

@@ -189,7 +189,7 @@ def recover(marks: Bytes, counters: Int64, lanes: Int64, rows: int, steps: int, 
 
 
 def with_starts(stored: StoredMarks, steps: Int64, starts: int) -> Bytes:
-    """Return the marks of lanes in which items start at every `starts`-th step.
+    """Return the marks of lanes in which items start at every `starts`-th step, or, if it is 0, where streams begin.
 
     Args:
         stored: The marks.
@@ -199,7 +199,13 @@ def with_starts(stored: StoredMarks, steps: Int64, starts: int) -> Bytes:
     marks = stored.marks
     counted = np.append(0, np.cumsum(((marks & STEP) > 0) | _dropped(marks)))
     numbers = np.repeat(steps - counted[stored.end], stored.end - stored.begin) + counted[:-1]
-    starting = np.where(numbers % starts == 0, marks | START, marks & ~np.uint8(START))
+    if starts:
+        begins = numbers % starts == 0
+    else:
+        begins = (marks & FIRST > 0) | (np.append(0, marks)[:-1] & STEP == 0)
+        oldest = stored.begin[stored.begin < stored.end]
+        begins[oldest] = marks[oldest] & FIRST > 0  # of what came before it nothing is known
+    starting = np.where(begins, marks | START, marks & ~np.uint8(START))
     return np.where(marks & STEP, starting, marks).astype(np.uint8)
 
 

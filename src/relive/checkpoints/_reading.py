@@ -92,8 +92,6 @@ class OpenSave:
             self.window = Window(**facts["window"])
             if not all(type(value) in (int, bool) and 0 <= value < 2**62 for value in vars(self.window).values()):
                 raise ValueError("invalid window")
-            if not self.window.starts:
-                raise ValueError("invalid window")
         self.rows, self.steps, self.boundaries = sizes_in(facts)
         self.counts_rows = "steps" not in facts
         try:

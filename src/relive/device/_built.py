@@ -34,7 +34,9 @@ def refuse(choices: Choices) -> None:
     refused = [
         (choices.schema.discount is not None, "schema", "a schema without `discount`", without.format("discount")),
         (type(item) not in (Transitions, Sequences), "item", "an item that a device buffer has", kinds),
-    ]
+        (getattr(item, "starts", 1) == "episodes" or getattr(item, "ahead", ()) or getattr(item, "trim", False),
+         "item", "sequences that start at steps of chosen numbers", "leave out `starts`, `ahead` and `trim`"),
+    ]  # fmt: skip
     for sampler, _ in members_of(choices.sampler):
         refused += [
             (type(sampler) is Once, "sampler", "draws that leave items there: a batch has one size, and only the device"

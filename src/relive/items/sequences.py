@@ -19,6 +19,7 @@ from ._columns import Frames, check_reward, check_steps, lookback_of
 from ._discounts import bound
 from ._outputs import Outputs
 from ._protocol import Item, View, sealed
+from ._whole import Whole
 
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
@@ -60,6 +61,13 @@ class Sequences(Frozen, Item):
     `next_obs` stays right. With `across_episodes` only a cut ends a sequence; the flags tell where episodes end, and
     `next_obs` is the final observation there.
 
+    *Whole episodes.* With `starts="episodes"` an item is an episode, from its first step, and `length` the most that it
+    shows: of a longer one, which a warning names once, the rest is left out. Drawn by `Uniform(replacement=False)` they
+    are the batches of PyMARL and EPyMARL. `trim=True` leaves out the positions after the last step of all items.
+
+    `ahead=("value",)` adds `next_value`: the extra of the step n steps on, where `next_obs` is, zero where the episode
+    has no such step. An item then waits for one step more.
+
     An anchor can be drawn as soon as its `length + n_step - 1` steps (across episodes `burn_in` more) and what follows
     them are known, or its episode has ended, and until a row that it needs has been overwritten.
 
@@ -68,13 +76,17 @@ class Sequences(Frozen, Item):
         burn_in: Steps in front of these, to refresh a recurrent state, >= 0.
         n_step: Longest window of a target, >= 1.
         gamma: Discount per step, in [0, 1].
-        starts: Anchors are the steps whose number in their lane, counted from 0, is a multiple of this, >= 1.
+        starts: Anchors are the steps whose number in their lane, counted from 0, is a multiple of this, >= 1; or
+            `"episodes"`: the first step of each episode, and of what follows a cut.
         across_episodes: Whether sequences continue past an episode's end.
         time_major: Whether time is the first axis.
         step_ids: Whether batches have the ids of all steps.
+        trim: Whether a batch is as long as its longest item. Such batches are not joined to others, as shards do.
+        ahead: Names of extras that are shown n steps on, too.
 
     Raises:
-        ArgumentError: An argument outside these limits; more steps than a lane keeps, an integer reward with
+        ArgumentError: An argument outside these limits; episodes with a burn-in; episodes, or extras ahead, across
+            episodes; more steps than a lane keeps, an integer reward with
             `n_step` > 1, or `starts` or `burn_in` that is not a multiple of a field's `every`, when the buffer is
             built.
 
@@ -90,19 +102,36 @@ class Sequences(Frozen, Item):
     burn_in: int = 0
     n_step: int = 1
     gamma: float = 0.99
-    starts: int = 1
+    starts: int | str = 1
     across_episodes: bool = False
     time_major: bool = False
     step_ids: bool = False
+    trim: bool = False
+    ahead: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, minimum in (("length", 1), ("burn_in", 0), ("n_step", 1), ("starts", 1)):
+            if name == "starts" and isinstance(self.starts, str):
+                object.__setattr__(self, "starts", check.one_of(self.starts, ["episodes"], "Sequences(starts)"))
+                continue
             checked = check.integer(getattr(self, name), f"Sequences({name})", minimum=minimum)
             object.__setattr__(self, name, checked)
         object.__setattr__(self, "gamma", check.real(self.gamma, "Sequences(gamma)", low=0.0, high=1.0))
         check.flag(self.across_episodes, "Sequences(across_episodes)")
         check.flag(self.time_major, "Sequences(time_major)")
         check.flag(self.step_ids, "Sequences(step_ids)")
+        check.flag(self.trim, "Sequences(trim)")
+        given = self.ahead
+        if isinstance(given, str) or not all(isinstance(name, str) for name in given):
+            raise ArgumentError(message("names of extras", f"`{given!r}`", "Sequences(ahead)"))
+        object.__setattr__(self, "ahead", tuple(map(str, given)))
+        apart = {
+            "burn_in": self.starts == "episodes" and self.burn_in,
+            "across_episodes": self.across_episodes and (self.starts == "episodes" or self.ahead),
+        }
+        for name in (name for name, wrong in apart.items() if wrong):
+            why = '`starts="episodes"`' if self.starts == "episodes" else "`ahead`"
+            raise ArgumentError(message(f"none with {why}", f"`{getattr(self, name)}`", f"Sequences({name})"))
 
     @property
     def steps(self) -> int:
@@ -126,14 +155,14 @@ class Sequences(Frozen, Item):
         }
 
     def __repr__(self) -> str:
-        return super().__repr__().replace(", step_ids=False", "")
+        return super().__repr__().replace(", step_ids=False", "").replace(", trim=False", "").replace(", ahead=()", "")
 
     def window(self, schema: Schema) -> Window:
         """Start at every `starts`-th step; its burn-in, the step before that, and older frames are needed, too."""
         return Window(
-            span=self.steps - self._back + self.n_step - 1,
+            span=self.steps - self._back + self.n_step - (0 if self.ahead else 1),
             lookback=self._back + max(lookback_of(schema), 1),
-            starts=self.starts,
+            starts=0 if isinstance(self.starts, str) else self.starts,
             across=self.across_episodes,
         )
 
@@ -146,9 +175,21 @@ class Sequences(Frozen, Item):
         if self._lists(schema) and "step_ids" in schema.tree:
             wanted, got = "a schema without a field `step_ids`", "one with it"
             raise ArgumentError(message(wanted, got, "Sequences(step_ids)", "give the field another name"))
+        for name in self.ahead:
+            extras = [column for column in schema.columns if column.keys[0] == name]
+            if name in ("obs", "action", "reward", "discount") or not extras or any(c.field.every for c in extras):
+                wanted = "the name of an extra that every step has"
+                raise ArgumentError(message(wanted, f"`{name}`", "Sequences(ahead)"))
+            if f"next_{name}" in schema.tree:
+                remedy = "give the field another name"
+                raise ArgumentError(message(f"no field `next_{name}`", "one", "Sequences(ahead)", remedy))
         for column in schema.columns:
             every = column.field.every or 1
-            for name, value in (("starts", self.starts), ("burn_in", self._back)):
+            # Episodes start at steps of any number.
+            for name, value in (
+                ("starts", 1 if isinstance(self.starts, str) else self.starts),
+                ("burn_in", self._back),
+            ):
                 if value % every:
                     wanted = f"`{name}` to be a multiple of {every}, the steps at which `{column.path}` is kept"
                     remedy = f"say `Sequences({name}={every})`, so that no item starts without its state"
@@ -157,7 +198,10 @@ class Sequences(Frozen, Item):
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand slots of `ring`."""
         listed = self if self.step_ids or not self._lists(schema) else self.__replace__(step_ids=True)
-        return bound(_Sequences, listed, schema, ring, arena, "step_ids", listed is self)
+        inner = bound(_Sequences, listed, schema, ring, arena, "step_ids", listed is self)
+        if not (self.trim or self.ahead or self.starts == "episodes"):
+            return inner
+        return Whole(self, inner, schema, ring, arena)
 
     def _lists(self, schema: Schema) -> bool:
         """Return True if the ids of all steps are needed: asked for, or to fold windows by the discounts of steps."""

@@ -42,7 +42,7 @@ class Windows(Frozen, Item, kw_only=True):
 
     `Windows(obs=(-1, 0), action=range(-1, 15))` gives `obs`, `[B, 2, ...]`, and `action`, `[B, 16, ...]`, of the steps
     at these offsets from the anchor, which `ids` names. `pad.obs` and `pad.action`, bool `[B, 2]` and `[B, 16]`, are
-    True where the episode has no step: before its first one and behind its last. The nearest step is shown there, or
+    True where the episode has no step: before its first one and after its last. The nearest step is shown there, or
     zeros (`pad="zero"`).
 
     A mapping gives the fields of an observation or an action offsets of their own: `obs={"front": (-1, 0)}` has the

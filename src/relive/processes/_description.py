@@ -111,7 +111,7 @@ class BufferDescription(Frozen):
                 raise ValueError("another checksum")
             facts = json.loads(blob[4:])
             lanes, sizes, window = facts["lanes"], sizes_in(facts), Window(**facts["window"])
-            numbers = (lanes, window.span, window.starts, window.lookback + 1)
+            numbers = (lanes, window.span, window.starts + 1, window.lookback + 1)
             if not all(type(number) is int and 0 < number < 2**62 for number in numbers):
                 raise ValueError("numbers out of range")
             item, sampler = built("item", facts["item"]), built("sampler", facts["sampler"])

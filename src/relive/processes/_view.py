@@ -58,10 +58,13 @@ class ReaderView:
 
     def __init__(self, window: Window, ring: Ring) -> None:
         if window.starts not in (1, ring.window.starts):
-            wanted, got = f"items that start every {ring.window.starts} steps", f"`{window.starts}`"
+            every, got = (
+                f"every {starts} steps" if starts else "with episodes" for starts in (ring.window.starts, window.starts)
+            )
+            wanted = f"items that start {every}"
             remedy = "make the buffer with this item, so that its steps are numbered for it"
             raise ArgumentError(message(wanted, got, "open(item)", remedy))
-        self._window, self._of_ring, self._every = window, ring, window.starts < ring.window.starts
+        self._window, self._of_ring, self._every = window, ring, window.starts == 1 != ring.window.starts
         self._counters, self._marks = ring.counters, ring.marks
         self._copied = np.zeros(ring.lanes, np.int64)
         self._before = np.full_like(ring.counters, -1)

@@ -91,12 +91,13 @@ class SequencesModel:
         length: Steps that are shown, those in front of the anchor included.
         n: Longest window.
         gamma: Discount per step.
-        starts: Anchors are every so many steps of a lane.
+        starts: Anchors are every so many steps of a lane; 0: the first of each episode.
         across: Whether sequences go on behind an episode's end.
         state: Fields that are shown as they were at the first step, zero where they are not kept.
         older: Rows before the first step that are read.
         burn_in: Steps in front of the anchor, fewer where its episode has fewer; 0 across episodes.
         every: `state` is kept at every so many steps of a lane.
+        ahead: Extras that are shown n steps on, too.
 
     >>> SequencesModel(length=4, n=1, gamma=0.99).older
     1
@@ -111,6 +112,7 @@ class SequencesModel:
     older: int = 1
     burn_in: int = 0
     every: int = 1
+    ahead: tuple[str, ...] = ()
     grows = False
 
     def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
@@ -120,8 +122,9 @@ class SequencesModel:
         first = Anchor(anchor.lane, anchor.number, begin)
         chain, ended = self.chain(first)
         total = self.length + self.n - front
-        steps, last = chain[:total], chain[-1].episode
-        if not ended and len(steps) < total - (last.final is not None and not last.closed):
+        needed, last = total + bool(self.ahead), chain[-1].episode
+        steps = chain[:total]
+        if not ended and len(chain[:needed]) < needed - (last.final is not None and not last.closed):
             return None
         observations = [first.step.obs] * front
         observations += [s.step.obs for s in steps] + [last.newest_obs] * (total - len(steps))
@@ -141,6 +144,12 @@ class SequencesModel:
             **self.rows(steps, observations, front),
             "first": np.bool_(begin == 0),
         }
+        for name in self.ahead:
+            zero = _zeros(anchor.step.extras[name])
+            there = [*range(front, self.length)]
+            later = {t: chain[t - front + self.n] for t in there if t - front + self.n < len(chain)}
+            shown = {t: at.step.extras[name] for t, at in later.items() if t - front < len(steps)}
+            fields[f"next_{name}"] = stacked([shown.get(t, zero) for t in range(self.length)])
         for name in ("obs", "prev_action", "prev_reward"):
             fields[name] = mapped(lambda array: array[: self.length], fields[f"all_{name}"])
         return fields

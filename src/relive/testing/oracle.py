@@ -211,7 +211,8 @@ class OracleBuffer:
 
     def is_stored(self, anchor: Anchor) -> bool:
         """Return True if an item may start here, and all rows that it reads and that were added are stored."""
-        start = anchor.step.number % self.item.starts == 0
+        starts = self.item.starts
+        start = anchor.step.number % starts == 0 if starts else anchor.position == 0
         return start and anchor.step.row - self.older(anchor) >= self.oldest(anchor.lane)
 
     def items(self) -> dict[int, Any]:

@@ -210,7 +210,7 @@ class RingRows:
     def around(self, slots: Int64, offsets: Int64, repeat: bool) -> Around:
         """Return the rows at `offsets` steps from drawable `slots`, as far as the items' window reaches.
 
-        Before the stream's first step and behind its last one, that step is repeated, or the row of zeros is used.
+        Before the stream's first step and after its last one, that step is repeated, or the row of zeros is used.
         """
         lanes, rows = self.rows_at(slots)
         memory, back = rows % self.depth, int(-offsets.min(initial=0))

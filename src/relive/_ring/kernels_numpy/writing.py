@@ -78,7 +78,8 @@ class Writing:
         if self._given is not None and self._clock[1]:
             self._journal.put(self._given, ring.at(memory, lanes), 0.0 if priority is None else -np.abs(priority))
         number = counters[lanes, STEPS]
-        flags = TERMINATED * terminated | TRUNCATED * truncated | START * (number % ring.starts == 0)
+        starting = number % ring.starts == 0 if ring.starts else begins
+        flags = TERMINATED * terminated | TRUNCATED * truncated | START * starting
         self._mark(lanes, memory, STEP | flags | marks)
         self._give_up(lanes)
         self._add(lanes, STEPS, 1)
