@@ -210,7 +210,7 @@ def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
     arrays = [weakref.ref(layout.array) for layout in arguments["columns"]]
     arrays += [weakref.ref(arguments[name]) for name in ("marks", "counters", "clock", "given", "touched")]
     kernels = [native.Ring(**arguments)]
-    kernels.append(native.adding(kernels[0], native.Lock(), print, list, print, several=False))
+    kernels.append(native.adding(kernels[0], native.Lock(), print, list, print, several=False, room=None))
     columns = [np.zeros(3), np.zeros(4)]
     arrays += [weakref.ref(array) for array in columns]
     kernels.append(native.Gather(columns, [0, 0], False))
