@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -207,7 +208,7 @@ def sampling_arguments() -> dict[str, Any]:
         "most": 1000,
         "batch": Batch,
         "fallback": otherwise,
-        "joint": None,
+        "joint": (given["ring"], guard(np.zeros(8)), SimpleNamespace(forked=False), 100),
         "redraw": otherwise,
     }
 
