@@ -42,14 +42,16 @@ inline void shuffle(const int64_t* items, const double* numbers, int64_t n, uint
             by_byte(first, keys, last - first, low, inner);
             by_byte(keys, first, last - first, low + 8, inner);
         }
-        for (uint64_t *same = first, *end = first; same < last; same = end) {
-            while (end < last && *end >> low == *same >> low) ++end;
-            if (end - same == 1) continue;
-            std::sort(same, end, [&](uint64_t a, uint64_t b) {
+        for (uint64_t* key = first + 1; key < last; ++key) {
+            if ((*key ^ key[-1]) >> low) continue;
+            uint64_t* end = key + 1;
+            while (end < last && !((*end ^ *key) >> low)) ++end;
+            std::sort(key - 1, end, [&](uint64_t a, uint64_t b) {
                 if (a >> bits != b >> bits) return a < b;
                 const double x = numbers[a & places], y = numbers[b & places];  // which may differ in later bits
                 return x != y ? x < y : a < b;
             });
+            key = end;
         }
         for (uint64_t* key = first; key < last; ++key) *key = uint64_t(items[*key & places]);
     }
