@@ -195,7 +195,7 @@ def lanes_of(env_ids: Any, num_envs: int) -> Int64:
     lanes = integers(env_ids, "$.env_ids")
     if len(lanes) <= 64:  # NumPy takes a microsecond for each look at them
         few = lanes.tolist()
-        good = 0 <= min(few, default=-1) and max(few) < num_envs and len(set(few)) == len(few)
+        good = min(few, default=-1) >= 0 and max(few) < num_envs and len(set(few)) == len(few)
     else:
         good = lanes.min() >= 0 and lanes.max() < num_envs and len(distinct(lanes)) == len(lanes)
     if not good:
