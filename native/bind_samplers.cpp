@@ -29,6 +29,52 @@ private:
     nb::object held_;
 };
 
+// Items by their ids, from the place `at` on: the batches of an epoch.
+class Listed : public Chooser {
+public:
+    Listed(nb::handle_t<PyRing> ring, InOut<int64_t> ids, InOut<int64_t> at, int64_t size)
+        : ring_(nb::cast<const PyRing&>(ring).ring),
+          ids_(ids),
+          at_(at.data),
+          size_(size),
+          held_(nb::make_tuple(ring, ids.object, at.object)) {
+        require(at.size == 1 && size > 0, "relive._ring._native.Ring.listed: no size, or no place");
+    }
+
+    // 0 where one of the next items is gone.
+    int64_t refresh() override {
+        if (*at_ < 0 || *at_ > ids_.size) return 0;
+        const int64_t n = std::min(size_, int64_t(ids_.size) - *at_);
+        slots_.resize(size_t(n));
+        states_.resize(size_t(n));
+        return ring_.locate(ids_.data + *at_, n, slots_.data(), states_.data()) ? n : 0;
+    }
+    bool replacement() const override { return false; }
+    bool prioritizes() const override { return false; }
+    int64_t numbers(int64_t) const override { return 0; }
+    void prepare(int64_t) override {}
+    double begin(const double*) override { return 0.0; }
+    void choose(const double*, int64_t n, double, int64_t* slots, double*, float* weights) override {
+        std::copy_n(slots_.data(), n, slots);
+        if (weights) std::fill_n(weights, n, 1.0f);
+    }
+    void probability(const int64_t*, int64_t n, double* result) override { std::fill_n(result, n, 1.0); }
+
+private:
+    const Ring& ring_;
+    InOut<int64_t> ids_;
+    const int64_t* at_;
+    int64_t size_;
+    nb::object held_;
+    std::vector<int64_t> slots_;
+    std::vector<std::uint8_t> states_;
+};
+
+nb::object listed(nb::handle_t<PyRing> ring, InOut<int64_t> ids, InOut<int64_t> at, int64_t size) {
+    Chooser* const made = new Listed(ring, ids, at, size);
+    return nb::cast(made, nb::rv_policy::take_ownership);
+}
+
 nb::object power(In<double> x, double exponent) {
     Out<double> result(x.size);
     run(x.size, [&] { chosen().power(x.data, x.size, exponent, result.data); });
@@ -63,8 +109,9 @@ nb::object chooser_of_several(nb::list members, In<double> shares, bool shuffle,
 nb::object shuffled(In<int64_t> items, In<double> numbers) {
     require(items.size == numbers.size, "relive._ring._native.shuffled: lengths differ");
     require(all_uniforms(numbers.data, numbers.size), NO_UNIFORM);
-    Out<int64_t> result(items.size);
-    run(items.size, [&] { shuffle(items.data, numbers.data, items.size, result.data); });
+    Out<int64_t> result(items.size), room(items.size);  // NumPy asks for large pages
+    auto* const keys = reinterpret_cast<uint64_t*>(room.data);
+    run(items.size, [&] { shuffle(items.data, numbers.data, items.size, keys, result.data); });
     return result.array;
 }
 
@@ -82,6 +129,7 @@ void bind_samplers(nanobind::module_& m) {
     m.def("mass", &mass, nb::arg("td_error"), nb::arg("eps"), nb::arg("alpha"));
     m.def("weights", &weights, nb::arg("values"), nb::arg("reference"), nb::arg("beta"));
     m.def("smallest", &smallest, nb::arg("values"));
+    m.def("listed", &listed, nb::arg("ring"), nb::arg("ids"), nb::arg("at"), nb::arg("size"));
     m.def("shuffled", &shuffled, nb::arg("items"), nb::arg("numbers"));
     nb::class_<Chooser>(m, "Chooser");
     m.def("blending", &chooser_of_several, nb::arg("members"), nb::arg("shares"), nb::arg("shuffle"), nb::arg("leader"),

@@ -199,12 +199,13 @@ private:
         int64_t end = wrapped(oldest + lane.come - lane.gone, rows);
         // A later lane is most often as far as this one.
         const T* const later = places + std::min(number + 16, ring.lanes - 1) * rows;
-        RELIVE_PREFETCH_WRITE(later + oldest);
+        const bool whole = lane.come - lane.gone == before.ready - before.oldest;  // each row is an anchor
+        if (!whole) RELIVE_PREFETCH_WRITE(later + oldest);
         RELIVE_PREFETCH_WRITE(later + end);
         const Position at = ring.position(number, now.head);
         const int64_t lost = now.oldest - before.oldest, base = ring.lane_slot_of(at, before.oldest);
         int64_t gone = lane.gone;
-        if (lane.come - gone == before.ready - before.oldest) {  // each row is an anchor: no place need be read
+        if (whole) {  // no place need be read
             gone += std::min(lost, lane.come - gone);
             oldest = wrapped(oldest + gone - lane.gone, rows);
         }

@@ -58,7 +58,8 @@ public:
                 for (int64_t j = i + TOGETHER; j < std::min(i + TOGETHER + count, steps.n); ++j)
                     prefetch(steps.numbers ? steps.numbers[j] : j);
                 const Lane& lane = lane_of[steps.numbers ? steps.numbers[i] : i];
-                const Lane before = whole ? copied(lane) : Lane{};
+                Lane before;
+                if (whole) before = copied(lane);
                 for (; k < end; k += count) put({steps, i, count, k}, plain, ids);
                 if (whole) tally(lane, before, sums_);
             }

@@ -132,7 +132,7 @@ class ReplayBuffer:
     def _forked(self) -> None:
         """Take the core for a child, which may add, but not draw: both would write the sampler's arrays."""
         if self._core is not CLOSED:
-            for name in drawing.calls(self._core):
+            for name in ("sample", "update_priorities"):
                 if shadows(self, name):
                     del vars(self)[name]
             self._core = forked(self._core)

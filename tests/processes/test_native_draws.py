@@ -132,6 +132,10 @@ def test_a_call_that_a_forked_child_kept_does_not_draw() -> None:
     def child() -> None:
         with pytest.raises(ReliveError):
             sample(4)
+        with forked(grandchild):
+            grandchild()
+
+    def grandchild() -> None:
         with pytest.raises(ReliveError):
             buffer.sample(4)
 

@@ -18,6 +18,7 @@ from border_draw_calls import (
     make_chooser,
     make_items,
     make_joined,
+    make_listed,
     make_sampling,
     make_sequences,
     make_transitions,
@@ -53,6 +54,10 @@ def function_call(name: str) -> Call:
         "mass": ({"td_error": floats, "eps": 0.1, "alpha": 0.5}, {}),
         "weights": ({"values": floats, "reference": 0.1, "beta": 0.5}, {}),
         "smallest": ({"values": floats}, {}),
+        "shuffled": (
+            {"items": guard([7, 8, 9]), "numbers": guard([0.5, 0.0, 0.25], np.float64)},
+            {"numbers": spoilers.numbers(-0.1, 1.0, np.nan, np.inf)},
+        ),
         "checksums": ({"rows": block}, {}),
         "copy_steps": ({"now": block, "later": guard(block, np.uint8), "out": guard(np.zeros((5, 6)), np.uint8)}, {}),
         "scatter_rows": (
@@ -140,6 +145,7 @@ OWN = {
     "Queue.__init__": make_queue,
     "adding": make_adding,
     "blending": make_blending,
+    "listed": make_listed,
     "sampling": make_sampling,
     "joined": make_joined,
     "Expansion.items": make_items,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -236,7 +237,7 @@ def sampling_arguments() -> dict[str, Any]:
         "most": 1000,
         "batch": Batch,
         "fallback": otherwise,
-        "joint": None,
+        "joint": (given["ring"], guard(np.zeros(8)), SimpleNamespace(forked=False), 100),
         "redraw": otherwise,
     }
 
@@ -247,6 +248,17 @@ def make_sampling() -> Call:
         name: spoilers.whole_numbers(2**64) for name in ("first_notice", "most")
     }
     return Call(native.sampling, sampling_arguments(), spoilt, lambda sample: sample(7, beta=0.5))
+
+
+def make_listed() -> Call:
+    ring, _ = lived()
+    given = {"ring": ring, "ids": guard(ring.drawable()[:7]), "at": guard(np.zeros(1)), "size": 6}
+    spoilt = {
+        "ids": spoilers.integers(-1, LANES * ROWS, 2**62, 2**63 - 1, -(2**63)),
+        "at": {str(place): lambda a, place=place: a + place for place in (-1, 4, 7, 8, 2**62)},
+        "size": spoilers.whole_numbers(-1, 0, 2**64),
+    }
+    return Call(native.listed, given, spoilt, drawing())
 
 
 def make_updating() -> Call:

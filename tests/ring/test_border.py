@@ -65,6 +65,11 @@ LEGAL = [
     ("a class can be called", "Ring.__init__", "notify", "a class"),
     ("a class can be called", "adding", "[!rls]*", "a class"),
     ("a class can be called; None, no priorities", "adding", "refresh", "a class, None"),
+    ("no other process writes", "[su]*ing", "joint", "None"),
+    ("a class can be called", "sampling", "redraw", "a class"),
+    ("no limiter; one number", "adding", "room", "None, strided, backwards"),
+    ("any ids, issued or not", "listed", "ids", f"{LENGTHS}, -1, 24, {2**62}, {2**63 - 1}, {-(2**63)}"),
+    ("no items from there on; one number", "listed", "at", f"strided, backwards, -1, 4, 7, 8, {2**62}"),
     *((why, call, *rest) for call in ("add", "extend") for why, *rest in LEGAL_OF_BOTH),
     ("more than one axis", "add", "*obs", "Fortran order"),
     ("more than one axis", "add", "state", "Fortran order"),
@@ -214,7 +219,7 @@ def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
     arrays = [weakref.ref(layout.array) for layout in arguments["columns"]]
     arrays += [weakref.ref(arguments[name]) for name in ("marks", "counters", "clock", "given", "touched")]
     kernels = [native.Ring(**arguments)]
-    kernels.append(native.adding(kernels[0], native.Lock(), print, list, print, several=False))
+    kernels.append(native.adding(kernels[0], native.Lock(), print, list, print, several=False, room=None))
     columns = [np.zeros(3), np.zeros(4)]
     arrays += [weakref.ref(array) for array in columns]
     kernels.append(native.Gather(columns, [0, 0], False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from .arguments import ids_of, stale
 from .core import Core
 from .drawing import unweighted
 from .stats import Stats, snapshot
+from .tally import Tally
 
 _FOLLOW = "ReplayBuffer.follow"
 _NO_WEIGHTS = np.empty(0, np.float32)
@@ -116,10 +117,26 @@ def batches(core: Core, batch_size: int, shuffle: bool, drop_last: bool) -> Iter
 
 
 def _parts(core: Core, ids: Int64, size: int, end: int) -> Iterator[Batch]:
+    at, ids = np.zeros(1, np.int64), ids[:end]
+    draw = _drawing(core, ids, size, at)
     for begin in range(0, end, size):
-        part = ids[begin : begin + size]
+        at[0] = begin
+        try:
+            batch = draw(min(size, end - begin))
+        except StaleId:  # all were overwritten meanwhile
+            continue
+        if core.tally.keeping is not None:
+            core.tally.keeping.drew(core, batch)
+        yield batch
 
-        def choose(part: Int64 = part) -> Draw:
+
+def _drawing(core: Core, ids: Int64, size: int, at: Int64) -> Callable[[int], Batch]:
+    """Return what draws a batch of the ids from the place `at[0]` on, natively where nothing hinders it."""
+
+    def draw(n: int) -> Batch:
+        part = ids[at[0] : at[0] + n]
+
+        def choose() -> Draw:
             """Choose those of the ids that can still be drawn."""
             core.access.look()
             slots, states = core.ring.locate(part)
@@ -130,14 +147,15 @@ def _parts(core: Core, ids: Int64, size: int, end: int) -> Iterator[Batch]:
             return Draw(slots, _NO_WEIGHTS)
 
         with core.lock.alone():
-            try:
-                found = core.access.copied(core, choose)
-            except StaleId:  # all were overwritten meanwhile
-                continue
-        batch = unweighted(found.fields)
-        if core.tally.keeping is not None:
-            core.tally.keeping.drew(core, batch)
-        yield batch
+            return unweighted(core.access.copied(core, choose).fields)
+
+    kernels, expansion = active(), getattr(core.expander, "kernel", None)
+    chooser = kernels.listed(core.ring.kernel, ids, at, size) if core.access.alone else None
+    if chooser is None or expansion is None:
+        return draw
+    tally, none = Tally(core.tally.rng), np.zeros(2, np.int64)
+    lock, numbers = core.lock.reentrant, tally.numbers
+    return kernels.sampling(lock, chooser, expansion, tally, numbers, none, -1, core.most, Batch, draw, None, draw)
 
 
 def next_rows(core: Core) -> Int64:

@@ -5,7 +5,7 @@ Names, arguments and results are those of `relive._ring._native`; draws are equa
 
 from __future__ import annotations
 
-from relive._ring.kernels_numpy.calls import Lock, adding, away, blending, ending, joined, sampling, updating
+from relive._ring.kernels_numpy.calls import Lock, adding, away, blending, ending, joined, listed, sampling, updating
 from relive._ring.kernels_numpy.files import (
     checksums,
     copy_ranges,
@@ -37,6 +37,7 @@ __all__ = [
     "copy_steps",
     "ending",
     "joined",
+    "listed",
     "mass",
     "power",
     "read_rows",

@@ -97,6 +97,10 @@ def blending(members: list[Any], shares: Float64, shuffle: bool, leader: int, dr
     """Do nothing: only the native kernels have a fast path for draws inside `sample`."""
 
 
+def listed(ring: Ring, ids: Int64, at: Int64, size: int) -> None:
+    """Do nothing: natively a chooser of `size` items by their ids, from the place `at[0]` on, for `sampling`."""
+
+
 def sampling(
     lock: Any,
     chooser: None,
