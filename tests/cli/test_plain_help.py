@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 
 import pytest
 
-import relive.cli
+import relive.cli.bench
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
@@ -21,12 +22,16 @@ def test_help_needs_no_package(
     assert "train" not in page
 
 
+def nowhere() -> None:
+    raise relive.ArgumentError(relive.errors.message("a checkout", "none", "relive bench"))
+
+
 def test_commands_that_cannot_run_are_not_listed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("tyro")
-    monkeypatch.setattr(relive.cli, "_of_lab", list)
-    monkeypatch.setattr(relive.cli, "_bench", lambda: None)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **given: ())
+    monkeypatch.setattr(relive.cli.bench, "checkout", nowhere)
     with pytest.raises(SystemExit):
         relive.cli.main(["--help"])
     page = capsys.readouterr().out

@@ -118,7 +118,7 @@ def test_copies_are_refused_with_what_makes_them(copying: Callable[[object], obj
 def test_what_cannot_be_is_refused_by_name() -> None:
     buffer = made()
     ids = buffer.add(**step())
-    with pytest.raises(relive.ArgumentError, match=r"a dense tensor.*\$\.obs.*to_dense"):
+    with pytest.raises(relive.ArgumentError, match=r"a dense tensor.*`obs`.*to_dense"):
         buffer.add(**{**step(), "obs": step()["obs"].to_sparse()})
     with pytest.raises(relive.ArgumentError, match=r"a dense tensor"):
         buffer.write(ids, w=torch.ones(4, 2).to_sparse())

@@ -122,7 +122,7 @@ def hook():
         for t in range(200):
             buffer.add(**step(t, jump=0.5))
         buffer.add(**{**step(0), "next_obs": None, "truncated": np.ones(2, bool)})
-        assert len(told) == 2 and "$.next_obs" in told[1][0], told
+        assert len(told) == 2 and "`next_obs`" in told[1][0], told
         assert told[1][1:] == (400, len(buffer), True), told
 
 def handler():

@@ -109,7 +109,7 @@ def test_a_step_needs_one() -> None:
     ids=repr,
 )
 def test_a_field_of_another_kind_is_refused(field: Any) -> None:
-    with pytest.raises(relive.SchemaError, match=r"\$.discount"):
+    with pytest.raises(relive.SchemaError, match="discount`"):
         relive.Schema(obs=F(), action=F(), discount=field)
 
 

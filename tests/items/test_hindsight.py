@@ -220,7 +220,7 @@ REFUSED = {
         S(obs=F(3), action=F())
     ),
     "Expected goals like `achieved_goal`, `Field((2,), 'float32')`, got `Field((2,), 'float64')` - at "
-    "`$.obs.desired_goal`": lambda: build(
+    "`obs.desired_goal`": lambda: build(
         S(obs={"achieved_goal": F(2), "desired_goal": F(2, "float64")}, action=F())
     ),
     "Expected a goal that is not a stack of frames, got": lambda: build(

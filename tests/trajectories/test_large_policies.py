@@ -98,7 +98,7 @@ def test_each_environment_has_its_own_text() -> None:
 
 
 def test_too_much_text_is_refused() -> None:
-    with pytest.raises(SchemaError, match=r"at most 262,144 bytes.*\$\.long"):
+    with pytest.raises(SchemaError, match=r"at most 262,144 bytes.*`long`"):
         Trajectory(rewards=np.zeros((2, 1, 1)), long="x" * 300_000)
     with pytest.raises(SchemaError, match=r"shape `\(T, B, ...\)`, got `str` - at `rewards`"):
         Trajectory(rewards="x")
@@ -122,7 +122,7 @@ def test_fields_that_are_missing_or_shorter(place: str, cache: int, folder: Path
             assert batch.forward_inputs.ids.shape[1] == lengths.max()
             inside = np.arange(lengths.max()) < lengths[:, None]
             np.testing.assert_array_equal(batch.forward_inputs.ids, np.where(inside, number[:, None], 9))
-        with pytest.raises(SchemaError, match=r"no such field.*\$.trajectories\[0\].other"):
+        with pytest.raises(SchemaError, match=r"no such field.*`trajectories\[0\].other"):
             buffer.add_trajectories([rollout(1, other=np.zeros((STEPS, WIDTH)))])
         with pytest.raises(SchemaError, match=r"`int16` of shape `\(T, B\)`, got `int32`"):
             buffer.add_trajectories([rollout(1, value=np.zeros((STEPS, WIDTH), np.int32))])

@@ -83,7 +83,7 @@ class Prefetched(Iterator[AnyBatch]):
         if worker.stopped:
             raise StopIteration
         worker.start(self._at)
-        made = worker.ready.get()
+        made: AnyBatch | _Failure = worker.ready.get()
         if worker.stopped or isinstance(made, _Failure):
             self.close()
             if isinstance(made, _Failure) and made.error is not None:
