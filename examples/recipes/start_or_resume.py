@@ -20,7 +20,7 @@ try:
     net.load_state_dict(saved["net"])
     optimizer.load_state_dict(saved["optimizer"])
     step = saved["step"]
-    print(f"goes on at step {step:,} with {len(buffer):,} steps")
+    print(f"resumes at step {step:,} with {len(buffer):,} steps")
 except FileNotFoundError:
     schema = relive.Schema(obs=relive.Field(4), action=relive.Field())
     buffer, step = relive.ReplayBuffer(schema, 10_000, sampler=relive.Prioritized(), seed=0), 0

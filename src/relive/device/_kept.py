@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._base.narrow import from_torch
 from .._buffer.keeping import BatchKeeper, of_arguments
-from ..batch import Batch
+from ..batch import Batch, TorchBatch
 
 
 class DeviceKeeping:
@@ -28,7 +28,7 @@ class DeviceKeeping:
         self._file = file
         self._coming: deque[tuple[Any, Batch]] = deque(maxlen=2 * last)
 
-    def took(self, batch: Batch) -> Batch:
+    def took(self, batch: TorchBatch) -> TorchBatch:
         """Keep a batch, and return it."""
         self._note(batch)
         return batch
