@@ -15,7 +15,7 @@ from ._streams import RESETS, WRAPS
 from ._threads import IN_ADD, IN_DRAW
 
 
-class Check(NamedTuple):
+class Wanted(NamedTuple):
     """One check: its table, and what to do to have it made."""
 
     table: str
@@ -29,19 +29,19 @@ _DRAWN = "give the class a `sample` method to check what is never drawn, too"
 _THREADS = "give the class a `sample` method and `threads = True` to check one thread that adds beside one that draws"
 _STATED = "give the class `sample` and `probability` methods to compare draws with the chances that it states, too"
 CATALOGUE = {
-    **dict.fromkeys(PROBES, Check("A", "")),
-    IGNORED: Check("A", "ask for an n above 1 to check whether it is ignored"),
-    WRAPS: Check("B", "give `run` an argument `capacity=None` to check a ring that wraps, too"),
-    RESETS: Check("B", "give `run` an argument `reset_at=()` to check resets in mid-episode, too"),
-    **dict.fromkeys(PROBES_OF_PRIORITIES, Check("C", _PRIORITIES)),
-    CHANGES: Check("D", "give the class `sample` and `arrays` methods to check that a draw changes nothing, too"),
-    MASSES: Check("D", "give the class a `choose` method to check draws by mass at 42 million rows, too"),
-    STATED: Check("D", _STATED),
-    **dict.fromkeys((IN_ADD, IN_DRAW), Check("E", _THREADS)),
-    **dict.fromkeys((NEVER, OTHER), Check("F", _DRAWN)),
-    KEPT: Check("F", _PRIORITIES),
-    **dict.fromkeys((LANDS, LATE), Check("F", _WRITES)),
-    **dict.fromkeys((SAVED, RESUMED), Check("F", _SAVES)),
+    **dict.fromkeys(PROBES, Wanted("A", "")),
+    IGNORED: Wanted("A", "ask for an n above 1 to check whether it is ignored"),
+    WRAPS: Wanted("B", "give `run` an argument `capacity=None` to check a ring that wraps, too"),
+    RESETS: Wanted("B", "give `run` an argument `reset_at=()` to check resets in mid-episode, too"),
+    **dict.fromkeys(PROBES_OF_PRIORITIES, Wanted("C", _PRIORITIES)),
+    CHANGES: Wanted("D", "give the class `sample` and `arrays` methods to check that a draw changes nothing, too"),
+    MASSES: Wanted("D", "give the class a `choose` method to check draws by mass at 42 million rows, too"),
+    STATED: Wanted("D", _STATED),
+    **dict.fromkeys((IN_ADD, IN_DRAW), Wanted("E", _THREADS)),
+    **dict.fromkeys((NEVER, OTHER), Wanted("F", _DRAWN)),
+    KEPT: Wanted("F", _PRIORITIES),
+    **dict.fromkeys((LANDS, LATE), Wanted("F", _WRITES)),
+    **dict.fromkeys((SAVED, RESUMED), Wanted("F", _SAVES)),
 }
 
 

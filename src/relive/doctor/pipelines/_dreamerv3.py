@@ -18,7 +18,7 @@ Pair = tuple[Any, Step, Step]  # what `update` takes, and two steps in a row
 _CHUNK = 4
 
 
-class StandIn:
+class SavedChunks:
     """Chunks of steps, each saved once, whatever is written to it later; the mixture of selectors has no length."""
 
     def __init__(self, size: int, mixed: bool, repaired: bool) -> None:
@@ -61,7 +61,7 @@ class StandIn:
         self._steps = dict(saved)
 
 
-class Theirs:
+class TheirReplay:
     """The same calls of DreamerV3's own class."""
 
     def __init__(self, module: Any, size: int, mixed: bool) -> None:
@@ -114,8 +114,8 @@ class DreamerV3(Runner):
     def _made(self, run: Run) -> Any:
         self._run = run
         if self._theirs:
-            return Theirs(self._theirs, run.size, self.mixed)
-        return StandIn(run.size, self.mixed, self._repaired)
+            return TheirReplay(self._theirs, run.size, self.mixed)
+        return SavedChunks(run.size, self.mixed, self._repaired)
 
     def _fill(self, run: Run) -> None:
         names, before = ("obs", "reward", "is_first", "is_terminal", "latent"), (0.0, True, False)

@@ -16,7 +16,7 @@ from ._sources import imported
 Transition = Mapping[str, Any]
 
 
-class StandIn:
+class CountedRing:
     """Arrays by name, and a pointer that goes round; `repaired` counts the last slot, too."""
 
     def __init__(self, transition: Transition, size: int, repaired: bool) -> None:
@@ -56,7 +56,7 @@ class OGBench(Runner):
         example = dict.fromkeys(("observations", "rewards", "masks", "next_observations"), np.zeros(1, np.float32))
         if self._theirs:
             return self._theirs.ReplayBuffer.create(example, run.size)
-        return StandIn(example, run.size, self._repaired)
+        return CountedRing(example, run.size, self._repaired)
 
     def _fill(self, run: Run) -> None:
         for call in calls_of(run):
@@ -83,11 +83,17 @@ def _stubs() -> dict[str, Any]:
     def tree_map(change: Callable[..., Any], tree: Any, *others: Any) -> Any:
         return {name: change(value, *(other[name] for other in others)) for name, value in tree.items()}
 
-    class Frozen(dict[str, Any]):
+    class DictOfArrays(dict[str, Any]):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._dict = {**self}
 
     tree_util = SimpleNamespace(tree_map=tree_map, tree_leaves=lambda tree: [*tree.values()])
     jax = {"tree_util": tree_util, "jit": lambda function, **_: function, "numpy": np, "__path__": []}
-    return {"jax": jax, "jax.numpy": {}, "flax": {}, "flax.core": {}, "flax.core.frozen_dict": {"FrozenDict": Frozen}}
+    return {
+        "jax": jax,
+        "jax.numpy": {},
+        "flax": {},
+        "flax.core": {},
+        "flax.core.frozen_dict": {"FrozenDict": DictOfArrays},
+    }

@@ -16,7 +16,7 @@ Sampled = tuple[dict[str, Any], Any]  # columns of pairs of steps `[B, 2]`, and 
 _NAMES = ("obs", "reward", "is_first", "is_terminal", "episode", "stoch", "deter", "action")
 
 
-class StandIn:
+class SlotLatents:
     """Arrays `[rows]`; `update` writes to slots, and if `repaired` only where they hold the step that was drawn."""
 
     def __init__(self, size: int, repaired: bool) -> None:
@@ -54,7 +54,7 @@ class StandIn:
                 self._arrays["stoch"][at] = value
 
 
-class Theirs:
+class TheirSlices:
     """The same calls of R2-Dreamer's own class."""
 
     def __init__(self, module: Any, size: int) -> None:
@@ -64,6 +64,7 @@ class Theirs:
         self._torch, self._dict = torch, TensorDict
         config = {"device": "cpu", "storage_device": "cpu", "batch_size": 1, "batch_length": 1, "max_size": size}
         self._buffer = module.Buffer(SimpleNamespace(**config))
+        self._slices = vars(self._buffer)["_buffer"]  # TorchRL's, without the columns that a learner leaves out
 
     def add(self, **step: float) -> None:
         """Add a step."""
@@ -72,7 +73,7 @@ class Theirs:
 
     def every(self) -> Sampled:
         """Return all pairs of two steps of one episode."""
-        stored = {name: self._buffer._buffer[:][name].reshape(-1).numpy() for name in _NAMES}
+        stored = {name: self._slices[:][name].reshape(-1).numpy() for name in _NAMES}
         after = {name: np.roll(column, -1) for name, column in stored.items()}
         whole = (after["episode"] == stored["episode"]) & (after["obs"] == stored["obs"] + 1)
         return {name: np.stack([stored[name], after[name]], 1)[whole] for name in _NAMES}, [None] * int(whole.sum())
@@ -81,7 +82,7 @@ class Theirs:
         """Draw pairs; the class gives latents of the first step, and all else of the second one alone."""
         drawn, handles = [], []
         for _ in range(n):
-            pair, info = self._buffer._buffer.sample(return_info=True)
+            pair, info = self._slices.sample(return_info=True)
             drawn.append({name: pair[name].reshape(2).numpy() for name in _NAMES if name != "action"})
             handles.append([index[:1].reshape(1, 1) for index in info["index"]])
         return {name: np.stack([pair[name] for pair in drawn]) for name in drawn[0]}, handles
@@ -103,7 +104,7 @@ class R2Dreamer(Runner):
         self._repaired, self._theirs, self._episode = repaired, imported("r2dreamer", ".", "buffer"), 0.0
 
     def _made(self, run: Run) -> Any:
-        return Theirs(self._theirs, run.size) if self._theirs else StandIn(run.size, self._repaired)
+        return TheirSlices(self._theirs, run.size) if self._theirs else SlotLatents(run.size, self._repaired)
 
     def _fill(self, run: Run) -> None:
         reward, terminal = 0.0, 0.0

@@ -22,7 +22,7 @@ _FILE = "trl/trl/experimental/grpo_with_replay_buffer/grpo_with_replay_buffer_tr
 _GROUPS = 4  # groups of a batch
 
 
-class StandIn:
+class ScoredGroups:
     """A heap of scores and data, of which the least score goes first.
 
     Args:
@@ -68,7 +68,7 @@ class TRL(Runner):
 
     def _made(self, run: Run) -> Any:
         theirs = _class_of()
-        return theirs(run.size) if theirs else StandIn(run.size, self._repaired)
+        return theirs(run.size) if theirs else ScoredGroups(run.size, self._repaired)
 
     def _fill(self, run: Run) -> None:
         batch: list[dict[str, Any]] = []
