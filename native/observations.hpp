@@ -100,6 +100,27 @@ protected:
         return laid_;
     }
 
+    int64_t otherwise_padded = 0;  // streams that begin with stacks padded in the other way than the schema's
+
+    // The notices of streams that never end, and of stacks that are padded in another way.
+    uint8_t slips(const Sums& now) const {
+        const bool unended = now.of.cuts >= 20 && now.of.cuts * 10 <= now.of.steps && !now.of.ends;
+        return (unended ? NO_ENDS : 0) | (otherwise_padded >= 3 ? OTHER_PADDING : 0);
+    }
+
+    // Whether the older frames of each stack are all what the other padding gives: zeros, or the newest frame.
+    bool pads_otherwise(const std::vector<const char*>& from) const {
+        for (size_t c = 0; c < num_obs; ++c) {
+            const Column& column = columns[c];
+            for (int64_t age = 1; age < column.frames; ++age) {
+                const char* frame = from[c] + size_t(column.frames - 1 - age) * column.row;
+                const char* padding = column.repeat ? zeros(c) : frame + column.row;
+                if (std::memcmp(frame, padding, column.row) != 0) return false;
+            }
+        }
+        return true;
+    }
+
 private:
     // Of one observation, kept for the next one.
     std::vector<const char*> frames_, laid_;

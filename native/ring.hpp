@@ -10,8 +10,6 @@ class Ring : public Observations {
 public:
     int64_t* any_given = nullptr;  // whether a priority was ever given
     uint8_t watched = 0;           // which notices are still to be said
-    static constexpr int64_t FEW_STREAMS = 20;
-    int64_t otherwise_padded = 0;  // streams that begin with stacks padded in the other way than the schema's
     int64_t enough_ends = 20;      // from so many on it is looked whether final observations repeat
 
     void add_column(const Column& column) {
@@ -27,12 +25,9 @@ public:
     // The watched notices for which there is reason now; asked for where a call was notable: it has cut a stream, begun
     // one behind an end, or filled a lane.
     uint8_t notices() const {
-        uint8_t found = 0;
         const Sums now = sums(true);
-        const bool many = now.of.cuts * 10 > now.of.steps;
-        if (now.of.steps >= 100 && many) found |= MANY_CUTS;
-        if (now.of.cuts >= FEW_STREAMS && !many && !now.of.ends) found |= NO_ENDS;
-        if (otherwise_padded >= 3) found |= OTHER_PADDING;
+        uint8_t found = slips(now);
+        if (now.of.steps >= 100 && now.of.cuts * 10 > now.of.steps) found |= MANY_CUTS;
         if (now.of.ends >= enough_ends && now.of.repeats * 10 >= now.of.ends * 9) found |= REPEATED_FINALS;
         if (now.crowded) found |= MANY_BOUNDARIES;
         return found & watched;
@@ -210,19 +205,6 @@ private:
             }
         }
         return needed ? 0 : FIRST;
-    }
-
-    // Whether the older frames of each stack are all what the other padding gives: zeros, or the newest frame.
-    bool pads_otherwise(const std::vector<const char*>& from) const {
-        for (size_t c = 0; c < num_obs; ++c) {
-            const Column& column = columns[c];
-            for (int64_t age = 1; age < column.frames; ++age) {
-                const char* frame = from[c] + size_t(column.frames - 1 - age) * column.row;
-                const char* padding = column.repeat ? zeros(c) : frame + column.row;
-                if (std::memcmp(frame, padding, column.row) != 0) return false;
-            }
-        }
-        return true;
     }
 
     // Count episodes that ended with a new observation, and streams that begin with the very same one: where most do,
