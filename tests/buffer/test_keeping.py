@@ -139,7 +139,7 @@ def test_an_error_about_td_errors_names_file_and_batch(bad: float, path: Path) -
     given = np.array([1.0, bad, 2.0, 3.0])
     with pytest.raises(PriorityError) as refused:
         buffer.update_priorities(batches[1].ids, given)
-    expected = f"Expected a finite TD error, got `{bad}` (1 of 4) - at `$.td_error[1]`: check the loss; "
+    expected = f"Expected a finite TD error, got `{bad}` (1 of 4) - at `td_error[1]`: check the loss; "
     assert str(refused.value) == f"{expected}`relive batches {path}` shows the batch, number 2"
     kept = relive.kept_batches(path)
     assert np.array_equal(kept[1].td_error, given, equal_nan=True)
