@@ -289,7 +289,7 @@ def test_what_is_no_array_or_no_fields_dtype_is_left_out(path: Path) -> None:
     assert set(kept) == set(got) - {"text", "wide", "words"}
     assert kept["big"].tolist() == got.reward.tolist()
     assert (kept.number, kept["number"].tolist()) == (1, [0, 1, 2, 3])
-    assert repr(kept).startswith("KeptBatch(1, obs=float32[4, 3], ")
+    assert repr(kept).startswith("KeptBatch(1,\n    obs=float32[4, 3],\n")
     again = pickle.loads(pickle.dumps(kept))
     assert (again.number, again.time, type(again)) == (1, kept.time, relive.KeptBatch)
 

@@ -33,9 +33,9 @@ def patient_of(sampler: Any, **methods: Any) -> Patient:
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_samplers_draw_by_what_they_state(name: str) -> None:
     if name == "once":  # it states nothing
-        assert not stated_law(patient_of(SAMPLERS[name], probability=None), AutoresetMode.SAME_STEP)
+        assert not stated_law(patient_of(SAMPLERS[name], probability=None), AutoresetMode.SAME_STEP, (1,), ())
         return
-    (check,) = stated_law(patient_of(SAMPLERS[name]), AutoresetMode.SAME_STEP)
+    (check,) = stated_law(patient_of(SAMPLERS[name]), AutoresetMode.SAME_STEP, (1,), ())
     assert not check.wrong, check.example
     assert check.of > 30
 
@@ -51,6 +51,6 @@ def test_samplers_draw_by_what_they_state(name: str) -> None:
 def test_other_laws_are_found(states: Any, words: str) -> None:
     kind = pipelines.named("relive")
     patient = patient_of(SAMPLERS["recent"], probability=lambda self: states(np.array(kind.probability(self))))
-    (check,) = stated_law(patient, AutoresetMode.SAME_STEP)
+    (check,) = stated_law(patient, AutoresetMode.SAME_STEP, (1,), ())
     assert check.wrong
     assert re.search(words, check.example)

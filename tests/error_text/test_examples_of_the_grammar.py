@@ -74,8 +74,8 @@ def test_one_step_in_ten_may_be_cut_without_a_word():
     buffer = relive.ReplayBuffer(relive.Schema(obs=F(), action=F()), 1000)
     for t in range(300):
         after = t + (0.5 if t % 12 == 0 else 1)
-        buffer.add(obs=t, action=0, reward=0, next_obs=after, terminated=False, truncated=False)
-    assert buffer.stats().cuts == 25
+        buffer.add(obs=t, action=0, reward=0, next_obs=after, terminated=t == 0, truncated=False)
+    assert buffer.stats().cuts == 24
 
 
 def test_every_error_is_one_family():

@@ -193,8 +193,8 @@ class KeptBatch(Batch):
         return self._facts.generator
 
     def __repr__(self) -> str:
-        shown = super().__repr__().partition("(")[2]
-        return f"KeptBatch({self.number}{', torn' if self.torn else ''}{', ' * (shown != ')')}{shown}"
+        shown, head = super().__repr__().partition("(")[2], f"KeptBatch({self.number}{', torn' * self.torn}"
+        return head + (shown if shown == ")" else ("," if shown[0] == "\n" else ", ") + shown)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return KeptBatch, (dict(self), self._facts)

@@ -365,11 +365,11 @@ class DeviceBuffer:
         """
         which = self._arguments.ids(ids, "$.ids")
         errors = self._arguments.td_errors(td_error, which, "$.td_error")
-        if isinstance(self._draws, WeightedDraws):
+        if (draws := self._draws.weighted) is not None:
             if self._keeping is not None:
                 self._keeping.gave(which, errors)
             with self._turn(changes=True):
-                self._draws.update(which, errors)
+                draws.update(which, errors)
 
     def priorities(self, ids: Any) -> Tensor:
         """Return raw priorities, float32 `[B]`, NaN where an item cannot be drawn; does not wait."""

@@ -58,6 +58,10 @@ class Device(Runner):
         at = self._torch.as_tensor(first, device=self._device)
         return Item(*(column[at] for column in drawn))
 
+    def probability(self) -> Any:
+        """Return the probability of each item."""
+        return self._buffer.probability(self.items().handle)
+
     def sample(self, n: int) -> Item:
         """Draw items; a handle is an id."""
         return columns(self._buffer.sample(n))
