@@ -102,10 +102,11 @@ protected:
 
     int64_t otherwise_padded = 0;  // streams that begin with stacks padded in the other way than the schema's
 
-    // The notices of streams that never end, and of stacks that are padded in another way.
+    // The notices of streams that never end, of stacks that are padded in another way, and of too many boundary rows.
     uint8_t slips(const Sums& now) const {
         const bool unended = now.of.cuts >= 20 && now.of.cuts * 10 <= now.of.steps && !now.of.ends;
-        return (unended ? NO_ENDS : 0) | (otherwise_padded >= 3 ? OTHER_PADDING : 0);
+        const bool padded = otherwise_padded >= 3;
+        return (unended ? NO_ENDS : 0) | (padded ? OTHER_PADDING : 0) | (now.crowded ? MANY_BOUNDARIES : 0);
     }
 
     // Whether the older frames of each stack are all what the other padding gives: zeros, or the newest frame.

@@ -29,7 +29,6 @@ public:
         uint8_t found = slips(now);
         if (now.of.steps >= 100 && now.of.cuts * 10 > now.of.steps) found |= MANY_CUTS;
         if (now.of.ends >= enough_ends && now.of.repeats * 10 >= now.of.ends * 9) found |= REPEATED_FINALS;
-        if (now.crowded) found |= MANY_BOUNDARIES;
         return found & watched;
     }
 

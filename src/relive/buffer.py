@@ -453,11 +453,10 @@ class ReplayBuffer:
         with importing:
             from ._buffer.prefetching import ahead_of
             from ._flow.prefetch import DrawsAhead
-            from ._flow.transform import Transform
 
         sample = self._own_sample()
         if sample is None:
-            return ahead_of(self._core, size, None, Transform(None, ""))
+            return ahead_of(self._core, size)
         return DrawsAhead(lambda stopped: sample(size), lambda: None, lambda: None)
 
     def ids(self, *, item: items.Item | None = None) -> Int64:

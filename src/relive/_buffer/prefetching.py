@@ -49,7 +49,10 @@ def prefetched(
     )
 
 
-def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> DrawsAhead:
+UNCHANGED = Transform(None, "")
+
+
+def ahead_of(core: Core, size: int, beta: float | None = None, change: Transform = UNCHANGED) -> DrawsAhead:
     """Draw batches of `size` items of a buffer ahead, and change them."""
     lock, limit = core.lock, core.limit
     account = None if limit is None else limit.drawing_ahead()

@@ -169,16 +169,9 @@ class DeviceBuffer:
         if buffer.limiter is not None:
             wanted, remedy = "a buffer without a limiter", "one thread adds and learns here"
             raise ArgumentError(message(wanted, f"`{buffer.limiter!r}`", "DeviceBuffer.of(buffer)", remedy))
-        made = cls(
-            buffer.schema,
-            buffer.capacity,
-            num_envs=buffer.num_envs,
-            item=buffer.item,
-            sampler=buffer.sampler,
-            device=device,
-            seed=seed,
-            boundaries=_host.boundaries_for(buffer),
-        )
+        kept: dict[str, Any] = {"num_envs": buffer.num_envs, "item": buffer.item, "sampler": buffer.sampler}
+        share = _host.boundaries_for(buffer)
+        made = cls(buffer.schema, buffer.capacity, **kept, device=device, seed=seed, boundaries=share)
         _host.fill(made, made._ring, buffer)
         return made
 
