@@ -18,7 +18,7 @@ from depth import some
 from forking import forked
 
 import relive
-from relive._buffer.kept import PAGE
+from relive._buffer.kept import PAGE, KeptFacts
 from relive._ring import kernels
 from relive.batch import arrays_in
 from relive.errors import ArgumentError, PriorityError, ReliveWarning, StorageError
@@ -289,7 +289,8 @@ def test_what_is_no_array_or_no_fields_dtype_is_left_out(path: Path) -> None:
     assert set(kept) == set(got) - {"text", "wide", "words"}
     assert kept["big"].tolist() == got.reward.tolist()
     assert (kept.number, kept["number"].tolist()) == (1, [0, 1, 2, 3])
-    assert repr(kept).startswith("KeptBatch(1, obs=float32[4, 3], ")
+    assert repr(kept).startswith("KeptBatch(1,\n    obs=float32[4, 3],\n")
+    assert repr(relive.KeptBatch({"obs": kept.obs}, KeptFacts(3))) == "KeptBatch(3, torn, obs=float32[4, 3])"
     again = pickle.loads(pickle.dumps(kept))
     assert (again.number, again.time, type(again)) == (1, kept.time, relive.KeptBatch)
 
