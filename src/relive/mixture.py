@@ -189,9 +189,10 @@ class Mixture:
         errors = td_error
         if self.device is None:
             errors = as_array(detach() if callable(detach) else td_error)
-            if errors.shape[:1] != (count,) or not np.isfinite(errors).all():
+            fit = errors.shape[:1] == (count,)
+            if not fit or not np.isfinite(errors).all():
                 wanted, got = f"{count} finite TD errors, one per id", f"{np.isfinite(errors).sum()} of {errors.size}"
-                raise PriorityError(message(wanted, got, "$.td_error"))
+                raise PriorityError(message(wanted, got, "$.td_error") + (self._refused(ids, errors) if fit else ""))
         applied: list[Any] = []
         for buffer, rows in self._parts(count):
             if _prioritizes(buffer):
@@ -200,6 +201,19 @@ class Mixture:
                     given = from_torch(given[0]), from_torch(given[1])
                 applied.append(buffer.update_priorities(*given))
         return None if None in applied else sum(map(int, applied))
+
+    def _refused(self, ids: Any, errors: Any) -> str:
+        """Return words for an error about TD errors: the first batch that is kept and has some that are not finite."""
+        for buffer, rows in self._parts(len(ids)):
+            keeping = buffer._core.tally.keeping if isinstance(buffer, ReplayBuffer) else None
+            refused = buffer._refused if isinstance(buffer, Mixture) else getattr(keeping, "refused", None)
+            if (
+                refused is not None
+                and not np.isfinite(errors[rows]).all()
+                and (words := refused(ids[rows], errors[rows]))
+            ):
+                return str(words)
+        return ""
 
     def _parts(self, n: int) -> list[tuple[Any, slice]]:
         """List the buffers that have some of `n` rows, with their slices."""
