@@ -11,6 +11,7 @@ import numpy as np
 from ._base import check
 from ._base.forks import importing
 from ._base.narrow import as_array, from_torch
+from ._buffer.arguments import one_length
 from .batch import AnyBatch, Batch, joined_at_once
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, PriorityError, SchemaError, message
@@ -45,7 +46,7 @@ class Mixture:
 
     Raises:
         ArgumentError: Shares outside these limits, or for another number of buffers; a buffer without `sample`; items
-            of which some have time as the first axis and others do not.
+            of which some have time as the first axis and others do not; items with `trim=True`.
 
     Rows of a batch come buffer after buffer. Of `n` rows, those of a buffer begin at `n` times the shares before it, an
     exact fraction that is rounded up. So the number of its rows is its share where that is a whole number, and less
@@ -89,6 +90,7 @@ class Mixture:
             if isinstance(buffer, type) or not callable(getattr(buffer, "sample", None)):
                 wanted = "a buffer with `sample`"
                 raise ArgumentError(message(wanted, f"`{type(buffer).__name__}`", f"Mixture({name})"))
+            one_length(getattr(buffer, "item", None), f"Mixture({name})")
         self.replay, self.demonstrations = replay, demonstrations
         exact = _shares(len(self.buffers), share, shares)
         self.shares = tuple(map(float, exact))
