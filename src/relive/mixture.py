@@ -11,10 +11,9 @@ import numpy as np
 from ._base import check
 from ._base.forks import importing
 from ._base.narrow import as_array, from_torch
-from ._buffer.arguments import one_length
 from .batch import AnyBatch, Batch, joined_at_once
 from .buffer import ReplayBuffer
-from .errors import ArgumentError, PriorityError, SchemaError, message
+from .errors import ArgumentError, PriorityError, ReliveError, SchemaError, message
 
 if TYPE_CHECKING:
     from ._flow.prefetch import DrawsAhead, Prefetched
@@ -90,7 +89,7 @@ class Mixture:
             if isinstance(buffer, type) or not callable(getattr(buffer, "sample", None)):
                 wanted = "a buffer with `sample`"
                 raise ArgumentError(message(wanted, f"`{type(buffer).__name__}`", f"Mixture({name})"))
-            one_length(getattr(buffer, "item", None), f"Mixture({name})")
+            check.one_length(getattr(buffer, "item", None), f"Mixture({name})")
         self.replay, self.demonstrations = replay, demonstrations
         exact = _shares(len(self.buffers), share, shares)
         self.shares = tuple(map(float, exact))
@@ -194,7 +193,9 @@ class Mixture:
             fit = errors.shape[:1] == (count,)
             if not fit or not np.isfinite(errors).all():
                 wanted, got = f"{count} finite TD errors, one per id", f"{np.isfinite(errors).sum()} of {errors.size}"
-                raise PriorityError(message(wanted, got, "$.td_error") + (self._refused(ids, errors) if fit else ""))
+                error = PriorityError(message(wanted, got, "$.td_error"))
+                error.args = (f"{error}{self._refused(ids, errors) if fit else ''}",)
+                raise error
         applied: list[Any] = []
         for buffer, rows in self._parts(count):
             if _prioritizes(buffer):
@@ -205,16 +206,19 @@ class Mixture:
         return None if None in applied else sum(map(int, applied))
 
     def _refused(self, ids: Any, errors: Any) -> str:
-        """Return words for an error about TD errors: the first batch that is kept and has some that are not finite."""
+        """Return words for an error about TD errors: the first batch that is kept and has some that are not finite.
+
+        Each buffer refuses such a part as a whole, and its own error names the batch.
+        """
         for buffer, rows in self._parts(len(ids)):
-            keeping = buffer._core.tally.keeping if isinstance(buffer, ReplayBuffer) else None
-            refused = buffer._refused if isinstance(buffer, Mixture) else getattr(keeping, "refused", None)
-            if (
-                refused is not None
-                and not np.isfinite(errors[rows]).all()
-                and (words := refused(ids[rows], errors[rows]))
-            ):
-                return str(words)
+            known = isinstance(buffer, ReplayBuffer | Mixture) and _prioritizes(buffer)
+            if known and not np.isfinite(errors[rows]).all():
+                try:
+                    buffer.update_priorities(ids[rows], errors[rows])
+                except (ReliveError, TypeError, ValueError) as error:
+                    _, _, words = str(error).partition("; `relive batches ")
+                    if words:
+                        return f"; `relive batches {words}"
         return ""
 
     def _parts(self, n: int) -> list[tuple[Any, slice]]:

@@ -175,14 +175,3 @@ def readable(nbytes: int) -> str:
 def too_many(most: int, items: int, at: str) -> ArgumentError:
     """Make the error of a draw of `items` items, of which `most` fit in memory."""
     return ArgumentError(message(f"at most {most} items, as many as fit in memory", f"`{items}`", at))
-
-
-def one_length(item: Any, at: str) -> None:
-    """Refuse an item whose batches cannot be joined, since each has a length of its own.
-
-    Raises:
-        ArgumentError: It is one.
-    """
-    if getattr(item, "trim", False):
-        remedy = "leave out `trim`, and cut the batch where no item has a step: `batch.mask`"
-        raise ArgumentError(message("an item whose batches all have one length", f"`{item!r}`", at, remedy))

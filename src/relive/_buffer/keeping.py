@@ -248,17 +248,9 @@ class BatchKeeper:
         try:
             return apply(ids, td_error)
         except PriorityError as error:
-            error.args = (f"{error}{self._named(number)}",)
+            if number:
+                error.args = (f"{error}; `relive batches {self.path}` shows the batch, number {number}",)
             raise
-
-    def refused(self, ids: Any, td_error: Any) -> str:
-        """Store TD errors that are not applied with their batch; return words for the error, which name it."""
-        with suppress(ReliveError, TypeError, ValueError):  # the error is about the TD errors
-            return self._named(self.give(ids, td_error))
-        return ""
-
-    def _named(self, number: int) -> str:
-        return f"; `relive batches {self.path}` shows the batch, number {number}" if number else ""
 
     def _grown(self, nbytes: int, state: int) -> bool:
         """Make room for batches of so many bytes, in a new file that has those of the old one; False if it cannot."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from .._base import check
 from .._base.capabilities import completed
-from .._buffer.arguments import one_length
 from .._buffer.choices import Choices
 from .._buffer.drawing import indivisible
 from .._ring.lanes import BOUNDARIES
@@ -47,7 +46,7 @@ def planned(
             message(f"at most {lanes} shards, as many as lanes", f"`{count}`", "Shards(shards)", remedy)
         )
     _check_divisible(choices.sampler)
-    one_length(choices.item, "Shards(item)")
+    check.one_length(choices.item, "Shards(item)")
     path = None
     if save_dir is not None:
         path = check.path(save_dir, "Shards(save_dir)")

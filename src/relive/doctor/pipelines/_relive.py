@@ -67,7 +67,7 @@ class ByHand(Recorded):
             self._buffer.add(**step)
 
 
-class Windowed(Recorded):
+class RecordedWindows(Recorded):
     """The same buffer with `Windows` of two observations and four actions, and n-step targets at the anchor."""
 
     def _made(self, run: Run) -> relive.ReplayBuffer:
