@@ -1,5 +1,6 @@
 // Binds what moves rows between files, blocks in memory and batches; relive._ring.kernels_numpy.files describes each
 // call.
+#include <atomic>
 #include <limits>
 #include <vector>
 
@@ -56,6 +57,62 @@ void scatter_rows(nb::list blocks, In<std::int64_t> which, In<std::int64_t> rows
         throw nb::index_error("relive._ring._native.scatter_rows: a row outside its block");
     run(which.size * std::int64_t(to.column.row) / WORTH_IT + which.size,
         [&] { scatter(from, which.data, rows.data, which.size, to.column); });
+}
+
+// A copy between two arrays of one size.
+struct Copy {
+    char* to;
+    const char* from;
+    std::size_t nbytes;
+};
+
+// Whether an array can become the other one's content as it is, with other byte order at most; `bytewise`: without.
+bool fits(PyArrayObject* from, PyArrayObject* to, bool& bytewise) {
+    PyArray_Descr *const one = PyArray_DESCR(from), *const other = PyArray_DESCR(to);
+    if (PyArray_NDIM(from) != PyArray_NDIM(to) ||
+        !PyArray_CompareLists(PyArray_DIMS(from), PyArray_DIMS(to), PyArray_NDIM(to)) ||
+        (one != other && !PyArray_CanCastTypeTo(one, other, NPY_EQUIV_CASTING)))
+        return false;
+    bytewise = PyArray_IS_C_CONTIGUOUS(from) && PyArray_IS_C_CONTIGUOUS(to) && !PyDataType_REFCHK(one) &&
+               (one == other || PyArray_EquivTypes(one, other));
+    return true;
+}
+
+bool keep_arrays(nb::list arrays, nb::list places, InOut<std::uint8_t> head, nb::bytes facts) {
+    require(facts.size() >= 16 && npy_intp(facts.size()) <= head.size,
+            "relive._ring._native.keep_arrays: other facts than a head takes");
+    if (arrays.size() != places.size()) return false;
+    std::vector<Copy> copies;
+    std::vector<std::pair<PyArrayObject*, PyArrayObject*>> others;
+    std::size_t nbytes = 0;
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+        const nb::tuple given = nb::cast<nb::tuple>(arrays[i]), place = nb::cast<nb::tuple>(places[i]);
+        require(given.size() == 2 && place.size() == 2 && PyArray_Check(given[1].ptr()) &&
+                    PyArray_Check(place[1].ptr()) && PyArray_ISWRITEABLE(array(place[1])),
+                "relive._ring._native.keep_arrays: no arrays with their paths");
+        PyArrayObject *const from = array(given[1]), *const to = array(place[1]);
+        bool bytewise = false;
+        if (!given[0].equal(place[0]) || !fits(from, to, bytewise)) return false;
+        if (bytewise) {
+            copies.push_back({PyArray_BYTES(to), PyArray_BYTES(from), std::size_t(PyArray_NBYTES(to))});
+            nbytes += copies.back().nbytes;
+        } else {
+            others.emplace_back(to, from);
+        }
+    }
+    // Whoever finds one number twice finds all that lies between.
+    char* const at = reinterpret_cast<char*>(head.data);
+    std::memcpy(at, facts.c_str(), 8);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::memcpy(at + 16, facts.c_str() + 16, facts.size() - 16);
+    for (const auto& [to, from] : others)
+        if (PyArray_CopyInto(to, from) < 0) nb::raise_python_error();
+    run(std::int64_t(nbytes) / WORTH_IT, [&] {
+        for (const Copy& copy : copies) copy_bytes(copy.to, copy.from, copy.nbytes);
+    });
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::memcpy(at + 8, facts.c_str(), 8);
+    return true;
 }
 
 // Lanes of `rows` rows in all.
@@ -152,6 +209,8 @@ void bind_files(nanobind::module_& m) {
     m.def("copy_steps", &relive::copy_both, nanobind::arg("now"), nanobind::arg("later"), nanobind::arg("out"));
     m.def("scatter_rows", &relive::scatter_rows, nanobind::arg("blocks"), nanobind::arg("which"), nanobind::arg("rows"),
           nanobind::arg("out"));
+    m.def("keep_arrays", &relive::keep_arrays, nanobind::arg("arrays"), nanobind::arg("places"), nanobind::arg("head"),
+          nanobind::arg("facts"));
     m.def("copy_ranges", &relive::copy_ranges_of, nanobind::arg("columns"), nanobind::arg("lanes"),
           nanobind::arg("block"), nanobind::arg("ranges"), nanobind::arg("outs"));
     m.def("set_ranges", &relive::set_ranges_of, nanobind::arg("columns"), nanobind::arg("lanes"),

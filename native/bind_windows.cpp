@@ -164,13 +164,18 @@ private:
     // Has `ask` fetch what an item shows.
     template <typename Ask>
     void fetch(const Amid& anchor, Ask ask) const {
+        constexpr std::int64_t FEW = 2;
         const Amidst lane(owner_.ring);
         for (const Span& span : gather_.spans())
             for (const Stretch& stretch : groups_[span.pick].stretches) {
                 const std::int64_t first = std::clamp(stretch.first, -anchor.back, anchor.ahead);
                 const std::int64_t row = lane.row(anchor, first);
                 const std::int64_t count = std::min(stretch.count, lane.together(anchor, first));
-                ask(span.data + std::size_t(row) * span.stride, span.stride * std::size_t(count - 1) + span.bytes);
+                const char* const from = span.data + std::size_t(row) * span.stride;
+                // Of a few rows each is asked for: together they may be more lines than a request is for.
+                for (std::int64_t i = 0; count <= FEW && i < count; ++i)
+                    ask(from + span.stride * std::size_t(i), span.bytes);
+                if (count > FEW) ask(from, span.stride * std::size_t(count - 1) + span.bytes);
             }
     }
 

@@ -95,6 +95,12 @@ PROMISES = [
     ),
     Promise(
         "batch",
+        "After a kill all kept batches but the one being copied are whole, and that one is known as torn",
+        (f"{FAULTS}/test_kill_of_kept_batches.py",),
+        "by hand: a batch whose second number is written with its first",
+    ),
+    Promise(
+        "batch",
         "Steps that a recorder holds are those that it would have stored",
         ("tests/gymnasium/test_holding.py",),
         "by hand: a discarded episode whose next step joins the one before it",

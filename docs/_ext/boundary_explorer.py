@@ -36,6 +36,12 @@ SHOWN = {
         "relive, behind its Recorder",
         "A relive.ReplayBuffer behind relive.gymnasium.Recorder, which reads the autoreset mode.",
     ),
+    "relive-windows": Shown(
+        "relive, Windows with n_step",
+        "A relive.ReplayBuffer behind its Recorder, with relive.Windows(obs=(-1, 0), action=range(4), n_step=n): the "
+        "row shows the newest observation of the window and the targets. At an episode's first step the older "
+        "observation repeats it, which batch.pad tells.",
+    ),
     "sb3": Shown(
         "Stable-Baselines3, loop by hand",
         f"ReplayBuffer and NStepReplayBuffer {LOOP}, with TimeLimit.truncated in the infos.",

@@ -14,7 +14,7 @@ from ._base.forks import importing
 from ._base.memory import LINE, Arena
 from ._base.narrow import to_torch
 from ._base.nests import located, mapped
-from ._base.types import Array, Bool, Float32, Int64
+from ._base.types import Array, Bool, Float32, Int64, Leaves
 from ._ring.kernels import active
 from .errors import ArgumentError, message
 
@@ -181,13 +181,13 @@ def joined_at_once(parts: list[Any]) -> dict[str, Any] | None:
     return active().joined([part._fields if type(part) is Batch else part for part in parts])
 
 
-def arrays_in(batch: Mapping[str, Any], above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], ndarray[Any, Any]]]:
+def arrays_in(batch: Mapping[str, Any], above: tuple[str, ...] = ()) -> Leaves:
     """List the arrays of a batch with their paths, as they lie in it; what is no array is left out."""
     found, fields = [], batch._fields if isinstance(batch, Batch) else batch
     for name in fields:
         value = fields[name]
         if type(value) is ndarray:
-            found.append(((*above, name), value))
+            found.append(((*above, name) if above else (name,), value))
         elif isinstance(value, Mapping):
             found += arrays_in(value, (*above, name))
     return found

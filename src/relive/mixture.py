@@ -13,7 +13,7 @@ from ._base.forks import importing
 from ._base.narrow import as_array, from_torch
 from .batch import AnyBatch, Batch, joined_at_once
 from .buffer import ReplayBuffer
-from .errors import ArgumentError, PriorityError, SchemaError, message
+from .errors import ArgumentError, PriorityError, ReliveError, SchemaError, message
 
 if TYPE_CHECKING:
     from ._flow.prefetch import DrawsAhead, Prefetched
@@ -45,7 +45,7 @@ class Mixture:
 
     Raises:
         ArgumentError: Shares outside these limits, or for another number of buffers; a buffer without `sample`; items
-            of which some have time as the first axis and others do not.
+            of which some have time as the first axis and others do not; items with `trim=True`.
 
     Rows of a batch come buffer after buffer. Of `n` rows, those of a buffer begin at `n` times the shares before it, an
     exact fraction that is rounded up. So the number of its rows is its share where that is a whole number, and less
@@ -89,6 +89,7 @@ class Mixture:
             if isinstance(buffer, type) or not callable(getattr(buffer, "sample", None)):
                 wanted = "a buffer with `sample`"
                 raise ArgumentError(message(wanted, f"`{type(buffer).__name__}`", f"Mixture({name})"))
+            check.one_length(getattr(buffer, "item", None), f"Mixture({name})")
         self.replay, self.demonstrations = replay, demonstrations
         exact = _shares(len(self.buffers), share, shares)
         self.shares = tuple(map(float, exact))
@@ -189,9 +190,12 @@ class Mixture:
         errors = td_error
         if self.device is None:
             errors = as_array(detach() if callable(detach) else td_error)
-            if errors.shape[:1] != (count,) or not np.isfinite(errors).all():
+            fit = errors.shape[:1] == (count,)
+            if not fit or not np.isfinite(errors).all():
                 wanted, got = f"{count} finite TD errors, one per id", f"{np.isfinite(errors).sum()} of {errors.size}"
-                raise PriorityError(message(wanted, got, "$.td_error"))
+                error = PriorityError(message(wanted, got, "$.td_error"))
+                error.args = (f"{error}{self._refused(ids, errors) if fit else ''}",)
+                raise error
         applied: list[Any] = []
         for buffer, rows in self._parts(count):
             if _prioritizes(buffer):
@@ -200,6 +204,22 @@ class Mixture:
                     given = from_torch(given[0]), from_torch(given[1])
                 applied.append(buffer.update_priorities(*given))
         return None if None in applied else sum(map(int, applied))
+
+    def _refused(self, ids: Any, errors: Any) -> str:
+        """Return words for an error about TD errors: the first batch that is kept and has some that are not finite.
+
+        Each buffer refuses such a part as a whole, and its own error names the batch.
+        """
+        for buffer, rows in self._parts(len(ids)):
+            known = isinstance(buffer, ReplayBuffer | Mixture) and _prioritizes(buffer)
+            if known and not np.isfinite(errors[rows]).all():
+                try:
+                    buffer.update_priorities(ids[rows], errors[rows])
+                except (ReliveError, TypeError, ValueError) as error:
+                    _, _, words = str(error).partition("; `relive batches ")
+                    if words:
+                        return f"; `relive batches {words}"
+        return ""
 
     def _parts(self, n: int) -> list[tuple[Any, slice]]:
         """List the buffers that have some of `n` rows, with their slices."""

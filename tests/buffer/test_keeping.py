@@ -18,7 +18,7 @@ from depth import some
 from forking import forked
 
 import relive
-from relive._buffer.kept import PAGE
+from relive._buffer.kept import PAGE, KeptFacts
 from relive._ring import kernels
 from relive.batch import arrays_in
 from relive.errors import ArgumentError, PriorityError, ReliveWarning, StorageError
@@ -212,6 +212,30 @@ def test_mixtures_keep_each_buffers_part(tmp_path: Path) -> None:
     assert [len(part[1].ids) for part in parts] == [3, 1]
 
 
+def test_a_mixtures_error_names_the_batch_of_its_part(tmp_path: Path) -> None:
+    """Check nested mixtures too; parts that are not kept, or not known, leave the error as it is."""
+    buffers = [filled(sampler=relive.Prioritized()) for _ in range(3)]
+    for number in (0, 2):
+        buffers[number].keep_batches(tmp_path / str(number))
+    mixture = relive.Mixture(buffers[0], relive.Mixture(*buffers[1:]))
+    batches = [mixture.sample(8) for _ in range(2)]
+    words = "Expected 8 finite TD errors, one per id, got 7 of 8 - at `td_error`"
+    for bad, part in ((1, 0), (7, 2), (5, None)):
+        given = np.ones((8, 1))
+        given[bad] = NAN
+        with pytest.raises(PriorityError) as refused:
+            mixture.update_priorities(batches[0].ids, given)
+        named = f"; `relive batches {tmp_path / str(part)}` shows the batch, number 1" if part is not None else ""
+        assert str(refused.value) == words + named
+    kept = [relive.kept_batches(tmp_path / str(number))[0] for number in (0, 2)]
+    assert np.isnan(kept[0].td_error).tolist() == [False, True, False, False]
+    assert np.isnan(kept[1].td_error).tolist() == [False, True]
+    for ids in (np.arange(8), ["a"] * 8):
+        with pytest.raises(PriorityError, match=r"`td_error`$"):
+            mixture.update_priorities(ids, [NAN] * 8)
+    assert [buffer.stats().updates for buffer in buffers] == [0, 0, 0]
+
+
 def test_copies_and_children_leave_the_file_alone(path: Path) -> None:
     buffer = filled()
     buffer.keep_batches(path)
@@ -290,6 +314,7 @@ def test_what_is_no_array_or_no_fields_dtype_is_left_out(path: Path) -> None:
     assert kept["big"].tolist() == got.reward.tolist()
     assert (kept.number, kept["number"].tolist()) == (1, [0, 1, 2, 3])
     assert repr(kept).startswith("KeptBatch(1,\n    obs=float32[4, 3],\n")
+    assert repr(relive.KeptBatch({"obs": kept.obs}, KeptFacts(3))) == "KeptBatch(3, torn, obs=float32[4, 3])"
     again = pickle.loads(pickle.dumps(kept))
     assert (again.number, again.time, type(again)) == (1, kept.time, relive.KeptBatch)
 

@@ -277,3 +277,14 @@ def test_a_reader_of_shared_memory_mixes() -> None:
             batch = next(batches)
         assert batch.reward.tolist() == [0] * 3 + [1] * 3 + [2] * 3
         assert mixture.update_priorities(batch.ids, np.ones(9)) == 9
+
+
+@pytest.mark.parametrize("time_major", [False, True])
+def test_batches_of_other_lengths_are_refused_at_once(time_major: bool) -> None:
+    item = relive.Sequences(5, time_major=time_major, trim=True)
+    trimmed, plain = (made(item=each) for each in (item, item.__replace__(trim=False)))
+    wanted = "Expected an item whose batches all have one length, got `Sequences"
+    for buffers, name in (((trimmed, plain), "replay"), ((plain, plain, trimmed), r"others\[0\]")):
+        with pytest.raises(relive.ArgumentError, match=rf"{wanted}.*Mixture\({name}\).*leave out `trim`"):
+            Mixture(*buffers)
+    assert Mixture(plain, plain).sample(4).mask.shape == ((5, 4) if time_major else (4, 5))

@@ -18,6 +18,7 @@ WRITABLE = relive.Schema(
     obs=relive.Field((3,)), action=relive.Field(), value=relive.Field(writable=True),
     state=relive.Field(every=2, writable=True),
 )  # fmt: skip
+EXTRA = relive.Schema(obs=relive.Field((3,)), action=relive.Field(), value=relive.Field())
 GOALS = relive.Schema(obs={"achieved_goal": relive.Field(), "desired_goal": relive.Field()}, action=relive.Field())
 
 
@@ -39,6 +40,14 @@ def obs_of(**options: Any) -> relive.Schema:
     ("choices", "text"),
     [
         ({"item": relive.Hindsight(reward=lambda *_: 0.0), "schema": GOALS}, "use `Transitions"),
+        (
+            {"item": relive.Windows(obs=[-1, 0], action=range(4))},
+            "use `Transitions.*or use a `ReplayBuffer` and `prefetch",
+        ),
+        *(
+            ({"item": relive.Sequences(4, **more), "schema": EXTRA}, "leave out `starts`, `ahead` and `trim`, or use a")
+            for more in ({"starts": "episodes"}, {"trim": True}, {"ahead": ("value",)})
+        ),
         ({"sampler": Balanced(k=5)}, "use `Uniform\\(\\)`.*`Recent\\(...\\)` or a `Blend` of these"),
         ({"sampler": relive.Once()}, "only the device knows how many.*use `Recent"),
         ({"sampler": relive.Blend((relive.Uniform(), 0.5), (relive.Once(), 0.5))}, "only the device.*use `Recent"),

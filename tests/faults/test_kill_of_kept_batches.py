@@ -6,6 +6,7 @@ import mmap
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,8 @@ def kill(folder: Path, number: int, after: float) -> int:
 
 
 @pytest.mark.parametrize("kills", [12, pytest.param(500, marks=pytest.mark.slow)])
-def test_kills_leave_whole_batches(kills: int, tmp_path: Path) -> None:
+def test_kills_leave_whole_batches(kills: int, tmp_path: Path, record_property: Any) -> None:
+    record_property("cases", kills)
     rng = random.Random(kills)
     torn = sum(kill(tmp_path, number, rng.uniform(0, 0.04)) for number in range(kills))
     print(f"{torn} of {kills} kills tore a batch")

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forking import forked
 from needs import needs
 
 import relive
 from relive import Sequences, Uniform
+from relive._ring import kernels
 from relive.errors import ArgumentError, ReliveWarning
 from relive.testing.agreement import assert_same_batch
 
@@ -239,3 +241,25 @@ def test_extras_that_are_none() -> None:
     taken = relive.Schema(**SCHEMA.tree, next_avail_actions=relive.Field())
     with pytest.raises(ArgumentError, match="no field `next_avail_actions`"):
         relive.ReplayBuffer(taken, 100, item=Sequences(4, ahead=("avail_actions",)))
+
+
+@pytest.mark.skipif(not kernels.is_native(), reason="only native kernels share")
+@pytest.mark.parametrize("item", [Sequences(30, starts="episodes", trim=True), relive.Transitions(n_step=2)], ids=repr)
+def test_another_process_reads_episodes_by_an_item_of_its_own(item: Any) -> None:
+    """Check its items against those of a buffer that was made with that item."""
+    alone, _ = ours(item)
+    wanted = next(alone.batches(200, shuffle=False))
+
+    def read() -> None:
+        with relive.open(buffer.storage.address, item=item, sampler=Uniform(), seed=1) as reader:
+            assert_same_batch(reader.read(wanted.ids), wanted)
+            drawn = reader.sample(50)
+            assert_same_batch(drawn, alone.read(drawn.ids))
+
+    with ours(Sequences(25, starts="episodes"), storage=relive.Shared())[0] as buffer:
+        with forked(read):
+            pass
+        if isinstance(item, Sequences):
+            assert len(wanted.ids) == EPISODES
+            with pytest.raises(ArgumentError, match=r"items that start with episodes, got every 3 steps - at `open"):
+                relive.open(buffer.storage.address, item=Sequences(4, starts=3))

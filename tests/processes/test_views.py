@@ -29,6 +29,8 @@ VIEWS = [
     (S(2, burn_in=3), T(n_step=2)),
     (T(), S(5, across_episodes=True)),
     (S(5, across_episodes=True, starts=2), S(3)),
+    (S(4, starts="episodes"), T(n_step=2)),
+    (S(4, starts="episodes"), S(3, starts="episodes", trim=True)),
     (S(5, across_episodes=True), S(3, burn_in=1, across_episodes=True)),
 ]
 OWN = ("nbytes", "slow_adds")  # statistics that each process has for itself

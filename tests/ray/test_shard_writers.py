@@ -523,3 +523,11 @@ def test_a_writer_in_a_forked_process_says_that_it_is_another_ones() -> None:
             pass
         writer.add(**envs.step(np.arange(LANES)))
     assert shards.stats().added == 2 * LANES
+
+
+def test_items_whose_batches_have_other_lengths_are_refused() -> None:
+    item = relive.Sequences(4, starts="episodes", trim=True)
+    wanted = r"one length, got `Sequences\(length=4, .*Shards\(item\).*leave out `trim`"
+    with pytest.raises(relive.ArgumentError, match=wanted):
+        planned(SCHEMA, 4096, 1, 1, item, None, np.random.default_rng(0))
+    assert planned(SCHEMA, 4096, 1, 1, item.__replace__(trim=False), None, np.random.default_rng(0)).shards == 1

@@ -72,6 +72,15 @@ def function_call(name: str) -> Call:
                 "rows": {"below": lambda a: a - 100, "huge": lambda a: a + 2**62},
             },
         ),
+        "keep_arrays": (
+            {
+                "arrays": [(("obs",), block), (("more", "reward"), guard([0.5, 1.0], np.float64))],
+                "places": [(("obs",), guard(block * 0, np.uint8)), (("more", "reward"), guard([0, 0], np.float64))],
+                "head": guard(np.zeros(64), np.uint8),
+                "facts": bytes(range(40)),
+            },
+            {},
+        ),
         "copy_ranges": (
             {
                 "columns": [guard(np.arange(72).reshape(12, 6), np.uint8), guard(np.arange(12.0), np.float64)],

@@ -48,6 +48,8 @@ LEGAL = [
     ("bytes are copied, whatever they mean", "scatter_rows", "out", f"{BYTES}, one more"),
     ("bytes are copied; a longer list", "scatter_rows", "blocks", "one more, first: one more, first: other kind"),
     ("bytes are copied", "scatter_rows", "blocks", "first: structured, first: other byte order, first: unaligned"),
+    ("False for other arrays", "keep_arrays", "[ap]*s", "a list"),
+    ("any room for the facts; single bytes", "keep_arrays", "head", f"{SAME}, {LENGTHS.removesuffix(', empty')}"),
     ("bytes are copied, whatever they mean", "[cs]*_ranges", "[cov]*", "first: other kind, first: structured"),
     ("bytes are copied", "[cs]*_ranges", "[cov]*", "first: other byte order, first: unaligned"),
     ("bytes are read, whatever they mean", "read_rows", "out", f"other size, complex, of text, of times, {BYTES}"),

@@ -54,6 +54,35 @@ def test_steps_are_copied_once_and_compared(kernels, shape, shift):
 
 
 @both
+def test_arrays_are_kept_or_nothing_changes(kernels):
+    """Check gaps, another byte order, objects and arrays of zero size; other paths, shapes, dtypes and numbers."""
+    rng, words = np.random.default_rng(3), np.array(["a", None, 3.0], object)
+    given = [rng.random((9, 4)), rng.random((9, 8))[:, ::2], rng.random(5).astype(">f4"), np.float64(2.0), words]
+    arrays = [
+        (("field", str(i)), np.asarray(array)) for i, array in enumerate([*given, np.zeros((0, 3)), np.ones(9000)])
+    ]
+    places = [(path, np.zeros(array.shape, array.dtype.newbyteorder("<"))) for path, array in arrays]
+    head, facts = np.full(90, 7, np.uint8), bytes(range(1, 81))
+    (path, first), rest = arrays[0], arrays[1:]
+    for other in (
+        [*arrays, (("more",), first)],
+        rest,
+        [(("others", "0"), first), *rest],
+        [(path, first[:8]), *rest],
+        [(path, first.T), *rest],
+        [(path, first.astype("float32")), *rest],
+        [(path, first.view("int64")), *rest],
+    ):
+        assert not kernels.keep_arrays(other, places, head, facts)
+        assert (head == 7).all()
+        assert not any(place.any() for _, place in places)
+    assert kernels.keep_arrays(arrays, places, head, facts)
+    for (_, array), (_, place) in zip(arrays, places, strict=True):
+        np.testing.assert_array_equal(place, array)
+    assert head.tobytes() == facts[:8] + facts[:8] + facts[16:] + bytes([7] * 10)
+
+
+@both
 @pytest.mark.parametrize("shape", [(), (3,), (7, 5), (3, 64, 64)])
 def test_rows_are_scattered_from_many_blocks(kernels, shape):
     rng = np.random.default_rng(1)

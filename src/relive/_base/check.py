@@ -255,3 +255,14 @@ def no_priorities(sampler: object, at: str) -> ArgumentError:
     """Compose the error of a call about priorities, of which the sampler knows none."""
     got = f"`{type(sampler).__name__}()`"
     return ArgumentError(message("a sampler with priorities", got, at, "use `Prioritized()`"))
+
+
+def one_length(item: Any, at: str) -> None:
+    """Refuse an item whose batches cannot be joined, since each has a length of its own.
+
+    Raises:
+        ArgumentError: It is one.
+    """
+    if getattr(item, "trim", False):
+        remedy = "leave out `trim`, and cut the batch where no item has a step: `batch.mask`"
+        raise ArgumentError(message("an item whose batches all have one length", f"`{item!r}`", at, remedy))

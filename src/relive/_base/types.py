@@ -19,3 +19,4 @@ Float64: TypeAlias = NDArray[np.float64]
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
 UInt32: TypeAlias = NDArray[np.uint32]
+Leaves: TypeAlias = list[tuple[tuple[str, ...], Array]]  # arrays with their paths

@@ -69,7 +69,7 @@ def sample(core: Core, batch_size: Any, beta: Any = None) -> Batch:
     return (
         drawn(core, batch_size, beta)
         if keeping is None
-        else keeping.sample(core, partial(drawn, core), batch_size, beta)
+        else keeping.sample(core, partial(drawn, core), batch_size, beta=beta)
     )
 
 

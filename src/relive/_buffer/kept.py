@@ -24,7 +24,7 @@ from .._base.generators import generator_of
 from .._base.narrow import dtype_of
 from .._base.nests import nested, paths
 from .._base.system import AT_ONCE, PLAIN
-from .._base.types import Array, Float64, Int64
+from .._base.types import Array, Float64, Int64, Leaves
 from .._disk.files import let_go, read_at, reported, size_of
 from .._disk.json_files import damaged, json_in
 from ..batch import Batch
@@ -36,7 +36,7 @@ HEADER = struct.Struct("<8sIIQI")  # magic, format, slots, bytes of a slot, byte
 # Number, number again, time, rows of the longest lane, bytes of the names, their CRC-32, bytes of the state, and 1 once
 # the TD errors are there.
 HEAD = struct.Struct("<QQdqIIII")
-END, GIVEN = 8, 44  # in a head
+GIVEN = 44  # in a head
 PCG64 = struct.Struct("<16s16sII")
 MOST_SLOTS, _MOST_AXES, _DEEPEST, _TRIES = 1 << 16, 64, 30, 3
 
@@ -72,7 +72,7 @@ class SlotLayout:
         self.errors, self.nbytes = end, end + lined(8 * items)
 
     @classmethod
-    def of(cls, arrays: Sequence[tuple[tuple[str, ...], Array]], lanes: int) -> SlotLayout:
+    def of(cls, arrays: Leaves, lanes: int) -> SlotLayout:
         """Return the layout of a batch with these arrays."""
         items = next((len(array) for path, array in arrays if path == ("ids",) and array.ndim), 0)
         return cls([(path, array.dtype, array.shape) for path, array in arrays], items, lanes)
@@ -98,16 +98,6 @@ class SlotLayout:
         if made.text != text:
             raise ValueError("other names than were written")
         return made
-
-    def has(self, arrays: Sequence[tuple[tuple[str, ...], Array]], lanes: int) -> bool:
-        """Tell if these are its fields."""
-        fields = self.fields
-        if len(fields) != len(arrays) or lanes != self.lanes:
-            return False
-        for (path, array), (own, dtype, shape) in zip(arrays, fields, strict=True):
-            if array.shape != shape or array.dtype != dtype or path != own:
-                return False
-        return True
 
     def view(self, memory: Any, at: int) -> list[Array]:
         """Return the fields in `memory`, and behind them the TD errors; the names begin at `at`."""
@@ -193,8 +183,9 @@ class KeptBatch(Batch):
         return self._facts.generator
 
     def __repr__(self) -> str:
-        shown, head = super().__repr__().partition("(")[2], f"KeptBatch({self.number}{', torn' * self.torn}"
-        return head + (shown if shown == ")" else ("," if shown[0] == "\n" else ", ") + shown)
+        shown = super().__repr__().partition("(")[2]
+        gap = "" if shown == ")" else "," if shown.startswith("\n") else ", "
+        return f"KeptBatch({self.number}{', torn' if self.torn else ''}{gap}{shown}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return KeptBatch, (dict(self), self._facts)

@@ -81,7 +81,7 @@ class Sequences(Frozen, Item):
         across_episodes: Whether sequences continue past an episode's end.
         time_major: Whether time is the first axis.
         step_ids: Whether batches have the ids of all steps.
-        trim: Whether a batch is as long as its longest item. Such batches are not joined to others, as shards do.
+        trim: Whether a batch is as long as its longest item. `Mixture` and `Shards`, which join batches, refuse it.
         ahead: Names of extras that are shown n steps on, too.
 
     Raises:

@@ -46,6 +46,7 @@ def planned(
             message(f"at most {lanes} shards, as many as lanes", f"`{count}`", "Shards(shards)", remedy)
         )
     _check_divisible(choices.sampler)
+    check.one_length(choices.item, "Shards(item)")
     path = None
     if save_dir is not None:
         path = check.path(save_dir, "Shards(save_dir)")

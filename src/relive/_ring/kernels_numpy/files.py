@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..._base import system
-from ..._base.types import Array, Bytes, Int64
+from ..._base.types import Array, Bytes, Int64, Leaves
 from ..lanes import get_rows, items_of, set_rows
 from ..plans import RowsRead
 
@@ -44,6 +44,25 @@ def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array)
     for number in np.unique(which[which >= 0]).tolist():
         chosen = which == number
         out[chosen] = blocks[number][rows[chosen]]
+
+
+def keep_arrays(arrays: Leaves, places: Leaves, head: Bytes, facts: bytes) -> bool:
+    """Copy arrays to places of the same paths, shapes and dtypes, but for byte order, and facts about them to a head.
+
+    Both begin with a number. The head's first one is set before all else, its second one after; both are 8 bytes.
+    Returns False, and changes nothing, where these are other arrays than the places are for.
+    """
+    if len(arrays) != len(places):
+        return False
+    for (path, array), (own, place) in zip(arrays, places, strict=True):
+        if path != own or array.shape != place.shape or not np.can_cast(array.dtype, place.dtype, "equiv"):
+            return False
+    given = np.frombuffer(facts, np.uint8)
+    head[:8], head[16 : len(given)] = given[:8], given[16:]
+    for (_, array), (_, place) in zip(arrays, places, strict=True):
+        place[...] = array
+    head[8:16] = given[:8]
+    return True
 
 
 def copy_ranges(columns: Sequence[Array], lanes: int, block: int, ranges: Int64, outs: Sequence[Array]) -> None:

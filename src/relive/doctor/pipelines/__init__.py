@@ -15,6 +15,7 @@ from relive.errors import ArgumentError, ReliveError, message
 KNOWN = {
     "relive": "_relive.Recorded",
     "relive-by-hand": "_relive.ByHand",
+    "relive-windows": "_relive.RecordedWindows",
     "relive-device": "_device.Device",
     "fasttd3": "_fasttd3.FastTD3",
     "fasttd3-prioritized": "_fasttd3.PrioritizedFastTD3",

@@ -67,6 +67,27 @@ class ByHand(Recorded):
             self._buffer.add(**step)
 
 
+class RecordedWindows(Recorded):
+    """The same buffer with `Windows` of two observations and four actions, and n-step targets at the anchor."""
+
+    def _made(self, run: Run) -> relive.ReplayBuffer:
+        item = relive.Windows(obs=(-1, 0), action=range(4), n_step=run.n_step, gamma=run.gamma)
+        return relive.ReplayBuffer(**{**choices_of(run), "item": item})
+
+    def items(self) -> Item:
+        """Return every item that can be drawn."""
+        return at_anchors(super().items())
+
+    def sample(self, n: int) -> Item:
+        """Draw items; a handle is an id."""
+        return at_anchors(super().sample(n))
+
+
+def at_anchors(item: Item) -> Item:
+    """Return items that show the newest observation of their windows alone."""
+    return item._replace(obs=item.obs[:, -1])
+
+
 def choices_of(run: Run) -> dict[str, Any]:
     """Return the arguments of a buffer for a run."""
     return {
