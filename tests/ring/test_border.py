@@ -48,6 +48,8 @@ LEGAL = [
     ("bytes are copied, whatever they mean", "scatter_rows", "out", f"{BYTES}, one more"),
     ("bytes are copied; a longer list", "scatter_rows", "blocks", "one more, first: one more, first: other kind"),
     ("bytes are copied", "scatter_rows", "blocks", "first: structured, first: other byte order, first: unaligned"),
+    ("single bytes", "put_rows", "[ov]*", "first: other byte order, first: unaligned"),
+    ("a longer array", "put_rows", "outs", "first: one more"),
     ("bytes are copied, whatever they mean", "[cs]*_ranges", "[cov]*", "first: other kind, first: structured"),
     ("bytes are copied", "[cs]*_ranges", "[cov]*", "first: other byte order, first: unaligned"),
     ("bytes are read, whatever they mean", "read_rows", "out", f"other size, complex, of text, of times, {BYTES}"),

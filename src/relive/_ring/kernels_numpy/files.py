@@ -46,6 +46,12 @@ def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array)
         out[chosen] = blocks[number][rows[chosen]]
 
 
+def put_rows(outs: Sequence[Array], which: Int64, values: Sequence[Array]) -> None:
+    """Copy row i of each of the `values` to row `which[i]` of its array in `outs`, of the same dtype."""
+    for out, rows in zip(outs, values, strict=True):
+        out[which] = rows
+
+
 def copy_ranges(columns: Sequence[Array], lanes: int, block: int, ranges: Int64, outs: Sequence[Array]) -> None:
     """Copy rows of lanes to `outs`, one range after the other.
 
