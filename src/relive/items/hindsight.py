@@ -188,7 +188,9 @@ class _Hindsight:
             new = self._chosen(new, self._item.strategy, rng)
         if self._recalls:
             self._recall(new)
-        goals = new.copies[0] if self._n_step == 1 else new.copies[0][new.ages == 0]
+        goals = new.copies[0]
+        if self._n_step > 1:
+            goals = goals.take((new.ages == 0).nonzero()[0], axis=0)
         rewards, ends, own = self._outcomes(new)
         folded = self._folded(new, rewards, ends, own)
         reached = _NONE if ends is None else (ends[new.item] == new.ages).nonzero()[0]
