@@ -235,16 +235,7 @@ private:
 
     // Across episodes: the windows at an item's positions, and the ids of its steps.
     void note(const Placed& found, std::int64_t item, std::int64_t items, char* const* to) {
-        if (time_major_)
-            sequences().windows(found, 0,
-                                {noted_.steps.data(), noted_.discount.data(), noted_.terminated.data(),
-                                 noted_.truncated.data(), noted_.mask.data()});
-        else
-            sequences().windows(
-                found, item,
-                {reinterpret_cast<std::int32_t*>(to[windows_ + 3]), reinterpret_cast<float*>(to[windows_]),
-                 reinterpret_cast<std::uint8_t*>(to[windows_ + 1]), reinterpret_cast<std::uint8_t*>(to[windows_ + 2]),
-                 reinterpret_cast<std::uint8_t*>(to[windows_ + 4])});
+        sequences().windows(found, time_major_ ? 0 : item, time_major_ ? noted_.lists() : Noted::fields(to + windows_));
         const auto put = [&]<typename T>(size_t field, const std::vector<T>& values) {
             T* at = reinterpret_cast<T*>(to[field]) + (time_major_ ? item : item * length_);
             for (size_t i = 0; i < values.size(); ++i, at += time_major_ ? items : 1) *at = values[i];
