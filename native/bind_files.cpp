@@ -115,6 +115,23 @@ bool keep_arrays(nb::list arrays, nb::list places, InOut<std::uint8_t> head, nb:
     return true;
 }
 
+void put_rows(nb::list outs, In<std::int64_t> which, nb::list values) {
+    require(outs.size() == values.size(), "relive._ring._native.put_rows: lengths differ");
+    std::vector<std::pair<RowArray, RowArray>> pairs;
+    for (std::size_t k = 0; k < outs.size(); ++k) {
+        const auto& [to, from] = pairs.emplace_back(RowArray(outs[k], true), RowArray(values[k]));
+        require(from.rows == which.size && from.column.row == to.column.row && from.type == to.type,
+                "relive._ring._native.put_rows: shapes differ");
+        within(which.data, which.size, to.rows, "relive._ring._native.put_rows: a row outside its array");
+    }
+    run(which.size, [&] {
+        for (const auto& [to, from] : pairs)
+            for (std::int64_t i = 0; i < which.size; ++i)
+                copy_row(to.column.data + std::size_t(which.data[i]) * to.column.stride, from.column.at(i),
+                         to.column.row);
+    });
+}
+
 // Lanes of `rows` rows in all.
 Lanes laid_out(std::int64_t rows, std::int64_t lanes, std::int64_t block) {
     require(
@@ -211,6 +228,7 @@ void bind_files(nanobind::module_& m) {
           nanobind::arg("out"));
     m.def("keep_arrays", &relive::keep_arrays, nanobind::arg("arrays"), nanobind::arg("places"), nanobind::arg("head"),
           nanobind::arg("facts"));
+    m.def("put_rows", &relive::put_rows, nanobind::arg("outs"), nanobind::arg("which"), nanobind::arg("values"));
     m.def("copy_ranges", &relive::copy_ranges_of, nanobind::arg("columns"), nanobind::arg("lanes"),
           nanobind::arg("block"), nanobind::arg("ranges"), nanobind::arg("outs"));
     m.def("set_ranges", &relive::set_ranges_of, nanobind::arg("columns"), nanobind::arg("lanes"),

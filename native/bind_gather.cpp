@@ -231,6 +231,8 @@ void bind_gather(nanobind::module_& m) {
         .def(nb::init<nb::list, nb::list, bool>(), nb::arg("columns"), nb::arg("picks"), nb::arg("mapped"))
         .def("take", &PyGather::take, nb::arg("rows"), nb::arg("outs"))
         .def("taken", &PyGather::taken, nb::arg("rows"))
+        .def("relabelled", &PyGather::relabelled, nb::arg("ring"), nb::arg("slots"), nb::arg("numbers"),
+             nb::arg("ratio"), nb::arg("n_step"), nb::arg("strategy"))
         .def("unroll", &PyGather::unroll, nb::arg("ring"), nb::arg("slots"), nb::arg("length"), nb::arg("discounts"),
              nb::arg("time_major"), nb::arg("listed"), nb::arg("outs").none(), nb::arg("burn_in"))
         .def("expand", &PyGather::expand, nb::arg("ring"), nb::arg("slots"), nb::arg("discounts"), nb::arg("last"),

@@ -49,6 +49,21 @@ public:
         return plan(plans().expanded, windows, outs);
     }
 
+    // The items that get another goal, with the rows of what was achieved then (pick 0), after each step of their
+    // windows (pick 1), and of the steps themselves (pick 2).
+    nb::object relabelled(const PyRing& owner, In<int64_t> slots, In<double, 2> numbers, double ratio, int64_t n_step,
+                          int64_t strategy) const {
+        check_of(owner, "relive._ring._native.Gather.relabelled: columns of another ring", 3);
+        const Relabelling of = owner.relabelling(slots, numbers, ratio, n_step, strategy);
+        const std::int64_t* rows[3] = {of.goals.values.get(), of.after.values.get(), of.rows.values.get()};
+        const auto n = npy_intp(of.rows.size);
+        nb::list outs = fresh_outs(n);
+        copy(rows, outs, n);
+        const auto listed = [](const Relabelling::List& list) { return listed_of(list.values.get(), list.size); };
+        return plan(plans().relabelled, listed(of.which), listed(of.ids), listed(of.ahead), listed(of.item),
+                    listed(of.ages), listed(of.after), outs);
+    }
+
     // What stands at the positions of sequences: observations (pick 0), or the steps before them (pick 1).
     nb::object unroll(const PyRing& owner, In<int64_t> slots, int64_t length, In<float> discounts, bool time_major,
                       bool listed, std::optional<nb::list> given, int64_t burn_in) const {

@@ -4,7 +4,6 @@
 #include "changes.hpp"
 #include "checks.hpp"
 #include "chunks.hpp"
-#include "hindsight.hpp"
 
 namespace relive {
 namespace {
@@ -169,20 +168,22 @@ nb::object PyRing::around(In<int64_t> slots, In<int64_t> offsets, bool repeat) c
     return plan(plans().around, rows.array, pad.array);
 }
 
-nb::object PyRing::relabelled(In<int64_t> slots, In<double> where, int64_t n_step, int64_t strategy) const {
+Relabelling PyRing::relabelling(const In<int64_t>& slots, const In<double, 2>& numbers, double ratio, int64_t n_step,
+                                int64_t strategy) const {
     check_slots(slots);
-    require(where.size == slots.size, "relive._ring._native.Ring.relabelled: shapes differ");
-    require(n_step >= 1 && n_step <= ring.rows, "relive._ring._native.Ring.relabelled: no window that a lane holds");
-    require(strategy >= 0 && strategy <= int64_t(Strategy::EPISODE), "relive._ring._native.Ring.relabelled: strategy");
-    for (int64_t i = 0; i < where.size; ++i)
-        require(where.data[i] >= 0.0 && where.data[i] < 1.0,
-                "relive._ring._native.Ring.relabelled: no number in [0, 1)");
+    require(numbers.shape[0] == 2 && numbers.shape[1] == slots.size,
+            "relive._ring._native.Gather.relabelled: shapes differ");
+    require(n_step >= 1 && n_step <= ring.rows, "relive._ring._native.Gather.relabelled: no window that a lane holds");
+    require(strategy >= 0 && strategy <= int64_t(Strategy::EPISODE),
+            "relive._ring._native.Gather.relabelled: strategy");
+    const double* const where = numbers.data + slots.size;
+    for (int64_t i = 0; i < slots.size; ++i)
+        require(where[i] >= 0.0 && where[i] < 1.0, "relive._ring._native.Gather.relabelled: no number in [0, 1)");
     Relabelling out;
-    run(slots.size,
-        [&] { Relabeller(ring, n_step, Strategy(strategy)).relabel(slots.data, where.data, slots.size, out); });
-    return plan(plans().relabelled, listed_of(out.which), listed_of(out.ids), listed_of(out.ahead),
-                listed_of(out.goals), listed_of(out.item), listed_of(out.ages), listed_of(out.rows),
-                listed_of(out.after));
+    run(slots.size, [&] {
+        Relabeller(ring, n_step, Strategy(strategy)).relabel(slots.data, numbers.data, ratio, where, slots.size, out);
+    });
+    return out;
 }
 
 nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, int64_t burn_in,

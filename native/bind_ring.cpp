@@ -259,8 +259,6 @@ void bind_ring(nanobind::module_& m) {
         .def("stacks", &PyRing::stacks, nb::arg("newest"), nb::arg("frames"), nb::arg("repeat"))
         .def("around", &PyRing::around, nb::arg("slots"), nb::arg("offsets"), nb::arg("repeat"))
         .def("windows", &PyRing::windows, nb::arg("slots"), nb::arg("discounts"))
-        .def("relabelled", &PyRing::relabelled, nb::arg("slots"), nb::arg("where"), nb::arg("n_step"),
-             nb::arg("strategy"))
         .def("fold", &PyRing::fold, nb::arg("column"), nb::arg("starts"), nb::arg("steps"), nb::arg("gammas"))
         .def("chunks", &PyRing::chunks, nb::arg("column"), nb::arg("starts"), nb::arg("steps"), nb::arg("length"))
         .def_static("fold_sequences", &fold_given, nb::arg("rewards"), nb::arg("steps"), nb::arg("gammas"),

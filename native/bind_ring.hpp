@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "hindsight.hpp"
 #include "input.hpp"
 #include "kernels.hpp"
 #include "lock.hpp"
@@ -48,7 +49,8 @@ public:
     nb::object follow(In<int64_t> ids, In<int64_t> steps) const;
     nb::object windows(In<int64_t> slots, In<float> discounts) const;
     nb::object around(In<int64_t> slots, In<int64_t> offsets, bool repeat) const;
-    nb::object relabelled(In<int64_t> slots, In<double> where, int64_t n_step, int64_t strategy) const;
+    Relabelling relabelling(const In<int64_t>& slots, const In<double, 2>& numbers, double ratio, int64_t n_step,
+                            int64_t strategy) const;
     nb::object stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const;
     nb::object fold(nb::handle column, In<int64_t> starts, In<int32_t> steps, In<double> gammas) const;
     nb::object chunks(nb::handle column, In<int64_t> starts, In<int32_t> steps, int64_t length) const;

@@ -109,7 +109,7 @@ nb::object chooser_of_several(nb::list members, In<double> shares, bool shuffle,
 nb::object shuffled(In<int64_t> items, In<double> numbers) {
     require(items.size == numbers.size, "relive._ring._native.shuffled: lengths differ");
     require(all_uniforms(numbers.data, numbers.size), NO_UNIFORM);
-    Out<int64_t> result(items.size), room(items.size);  // NumPy asks for large pages
+    Out<int64_t> result(items.size), room(std::min(items.size, MANY_NUMBERS));  // NumPy asks for large pages
     auto* const keys = reinterpret_cast<uint64_t*>(room.data);
     run(items.size, [&] { shuffle(items.data, numbers.data, items.size, keys, result.data); });
     return result.array;

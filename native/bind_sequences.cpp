@@ -235,18 +235,18 @@ private:
 
     // Across episodes: the windows at an item's positions, and the ids of its steps.
     void note(const Placed& found, std::int64_t item, std::int64_t items, char* const* to) {
-        sequences().windows(found, 0,
-                            {noted_.steps.data(), noted_.discount.data(), noted_.terminated.data(),
-                             noted_.truncated.data(), noted_.mask.data()});
+        sequences().windows(found, time_major_ ? 0 : item, time_major_ ? noted_.lists() : Noted::fields(to + windows_));
         const auto put = [&]<typename T>(size_t field, const std::vector<T>& values) {
             T* at = reinterpret_cast<T*>(to[field]) + (time_major_ ? item : item * length_);
             for (size_t i = 0; i < values.size(); ++i, at += time_major_ ? items : 1) *at = values[i];
         };
-        put(windows_, noted_.discount);
-        put(windows_ + 1, noted_.terminated);
-        put(windows_ + 2, noted_.truncated);
-        put(windows_ + 3, noted_.steps);
-        put(windows_ + 4, noted_.mask);
+        if (time_major_) {
+            put(windows_, noted_.discount);
+            put(windows_ + 1, noted_.terminated);
+            put(windows_ + 2, noted_.truncated);
+            put(windows_ + 3, noted_.steps);
+            put(windows_ + 4, noted_.mask);
+        }
         if (!step_ids_) return;
         const Ring& ring = owner_.ring;
         std::int64_t i = 0;

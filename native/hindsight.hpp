@@ -1,8 +1,9 @@
 // Which steps' achievements become the goals of relabelled items. Knows integers, no Python object.
-// `_ring/kernels_numpy/ring.py` states the same rules in readable form and is compared with this file in the tests.
+// `_ring/kernels_numpy/gather.py` states the same rules in readable form and is compared with this file in the tests.
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "rows.hpp"
@@ -12,9 +13,17 @@ namespace relive {
 // Where a goal comes from: a step drawn from the anchor on, the last step, a step drawn from the whole stream.
 enum class Strategy : int64_t { FUTURE, FINAL, EPISODE };
 
-// One entry an item that is relabelled; those from `item` on have one a step of its window.
+// One entry an item that is relabelled; those from `goals` on have one a step of its window.
 struct Relabelling {
-    std::vector<int64_t> which, ids, ahead, goals, item, ages, rows, after;
+    // Numbers in memory that was asked for before: a vector would look for room at each of them.
+    struct List {
+        std::unique_ptr<int64_t[]> values;
+        int64_t size = 0;
+
+        void reserve(int64_t room) { values = std::make_unique_for_overwrite<int64_t[]>(size_t(room)); }
+        void add(int64_t value) { values[size_t(size++)] = value; }
+    };
+    List which, ids, ahead, goals, item, ages, after, rows;
 };
 
 class Relabeller {
@@ -22,13 +31,15 @@ public:
     Relabeller(const Rows& rows, int64_t n, Strategy strategy)
         : ring_(rows), n_(n), strategy_(strategy), seen_(size_t(rows.lanes), {-1, 0, 0}), held_(size_t(rows.lanes)) {}
 
-    void relabel(const int64_t* slots, const double* where, int64_t count, Relabelling& out) {
+    // Relabel the items of which the number in `whether` lies below `ratio`.
+    void relabel(const int64_t* slots, const double* whether, double ratio, const double* where, int64_t count,
+                 Relabelling& out) {
         constexpr int64_t DEEP = 16;
-        for (auto* list : {&out.which, &out.ids, &out.ahead, &out.goals}) list->reserve(size_t(count));
-        for (auto* list : {&out.item, &out.ages, &out.rows, &out.after}) list->reserve(size_t(count * n_));
+        for (auto* list : {&out.which, &out.ids, &out.ahead}) list->reserve(count);
+        for (auto* list : {&out.goals, &out.item, &out.ages, &out.after, &out.rows}) list->reserve(count * n_);
         for (int64_t i = 0; i < count; ++i) {
             if (i + DEEP < count) RELIVE_PREFETCH(ring_.marks + anchor(slots[i + DEEP]).at);
-            one(i, anchor(slots[i]), where[i], out);
+            if (whether[i] < ratio) one(i, anchor(slots[i]), where[i], out);
         }
     }
 
@@ -81,16 +92,17 @@ private:
         if (mark & LOST || !(mark & END || newest)) --ahead;
         if (ahead < steps - 1) return;  // what a step of the window achieved is not known
         const int64_t goal = chosen(anchor, ahead, where);
+        const int64_t achieved = ring_.successor_of(at(number, anchor.row + goal));
         for (int64_t age = 0, row = anchor.at; age < steps; ++age, row = ring_.next_row(row)) {
-            out.item.push_back(int64_t(out.which.size()));
-            out.ages.push_back(age);
-            out.rows.push_back(row);
-            out.after.push_back(ring_.successor_of(row));
+            out.goals.add(achieved);
+            out.item.add(out.which.size);
+            out.ages.add(age);
+            out.rows.add(row);
+            out.after.add(ring_.successor_of(row));
         }
-        out.which.push_back(i);
-        out.ids.push_back(id);
-        out.ahead.push_back(goal);
-        out.goals.push_back(ring_.successor_of(at(number, anchor.row + goal)));
+        out.which.add(i);
+        out.ids.add(id);
+        out.ahead.add(goal);
     }
 
     // How many steps later (earlier, where negative) the goal was achieved.

@@ -122,10 +122,13 @@ struct Out {
     }
 };
 
-inline nb::object listed_of(const std::vector<std::int64_t>& values) {
-    Out<std::int64_t> made(std::int64_t(values.size()));
-    if (!values.empty()) std::memcpy(made.data, values.data(), values.size() * sizeof(std::int64_t));
+inline nb::object listed_of(const std::int64_t* values, std::int64_t n) {
+    Out<std::int64_t> made(n);
+    if (n) std::memcpy(made.data, values, size_t(n) * sizeof(std::int64_t));
     return made.array;
+}
+inline nb::object listed_of(const std::vector<std::int64_t>& values) {
+    return listed_of(values.data(), std::int64_t(values.size()));
 }
 
 // Results with names: an instance of one of the named tuples in relive/_plans.py.

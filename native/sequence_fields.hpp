@@ -78,6 +78,13 @@ struct Noted {
 
     explicit Noted(size_t length = 0)
         : discount(length), terminated(length), truncated(length), mask(length), steps(length), ids(length) {}
+
+    Unrolled lists() { return {steps.data(), discount.data(), terminated.data(), truncated.data(), mask.data()}; }
+    // The same fields of a batch, where items come first: discount, both flags, steps, mask.
+    static Unrolled fields(char* const* to) {
+        const auto flags = [to](int field) { return reinterpret_cast<std::uint8_t*>(to[field]); };
+        return {reinterpret_cast<std::int32_t*>(to[3]), reinterpret_cast<float*>(to[0]), flags(1), flags(2), flags(4)};
+    }
 };
 
 inline nb::tuple keys_of(nb::handle given) {

@@ -87,8 +87,10 @@ def test_the_order_is_that_of_the_numbers(count: int, spread: float) -> None:
     near = rng.integers(0, 50, count) / 64 + rng.integers(0, 4, count) * 2.0**-53
     for numbers in (drawn, near, 1.0 - (1.0 + np.arange(count) % 3) * 2.0**-53):
         before = numbers.copy()
+        order = np.argsort(before, kind="stable")
         items = np.arange(count)[::-1] * 3
-        expected = items[np.argsort(before, kind="stable")]
-        for kernel in (kernels.active(), kernels_numpy):
-            assert np.array_equal(kernel.shuffled(items.copy(), numbers), expected)
+        assert np.array_equal(kernels_numpy.shuffled(items, numbers), items[order])
+        # Others; ascending ones; and those that are too far apart to be sorted along with the numbers.
+        for each in (items, items[::-1] - 7, items[::-1] << 40):
+            assert np.array_equal(kernels.active().shuffled(each.copy(), numbers), each[order])
         assert np.array_equal(numbers, before)

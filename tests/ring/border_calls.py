@@ -81,6 +81,14 @@ def function_call(name: str) -> Call:
             },
             {},
         ),
+        "put_rows": (
+            {
+                "outs": [guard(np.zeros((5, 6)), np.uint8), guard(np.zeros(5), np.float64)],
+                "which": guard([4, 0, 2]),
+                "values": [guard(np.ones((3, 6)), np.uint8), guard(np.ones(3), np.float64)],
+            },
+            {"which": spoilers.indices(5)},
+        ),
         "copy_ranges": (
             {
                 "columns": [guard(np.arange(72).reshape(12, 6), np.uint8), guard(np.arange(12.0), np.float64)],

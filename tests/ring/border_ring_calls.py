@@ -103,14 +103,6 @@ def ring_call(name: str) -> Call:
             {"slots": slots, "offsets": guard([-1, 0, 1]), "repeat": True},
             {"slots": spoilers.indices(LANES * ROWS), "offsets": spoilers.integers(-2, ROWS, 2**63 - 1, -(2**63))},
         ),
-        "relabelled": (
-            {"slots": slots, "where": guard(np.linspace(0, 0.9, len(slots)), np.float64), "n_step": 2, "strategy": 2},
-            {
-                "slots": spoilers.indices(LANES * ROWS),
-                "n_step": spoilers.whole_numbers(-1, 0, ROWS + 1, 2**62, 2**64),
-                "strategy": spoilers.whole_numbers(-1, 3, 2**62, 2**64),
-            },
-        ),
         "fold": ({"column": reward, "starts": guard([1, 2, 8]), **folds}, {"starts": rows, "steps": counted}),
         "chunks": (
             {"column": reward, "starts": guard([1, 2, 8]), "steps": folds["steps"], "length": 4},
@@ -206,6 +198,21 @@ def gather_call(name: str) -> Call:
                 "outs": [guard(column[:6], column.dtype) for column in columns],
             },
             {"slots": spoilers.indices(LANES * ROWS)},
+        ),
+        "relabelled": (
+            {
+                "ring": ring,
+                "slots": slots,
+                "numbers": guard(np.linspace(0, 0.9, 2 * len(slots)).reshape(2, -1), np.float64),
+                "ratio": 0.4,
+                "n_step": 2,
+                "strategy": 2,
+            },
+            {
+                "slots": spoilers.indices(LANES * ROWS),
+                "n_step": spoilers.whole_numbers(-1, 0, ROWS + 1, 2**62, 2**64),
+                "strategy": spoilers.whole_numbers(-1, 3, 2**62, 2**64),
+            },
         ),
         "unroll": (
             {

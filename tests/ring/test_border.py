@@ -50,6 +50,8 @@ LEGAL = [
     ("bytes are copied", "scatter_rows", "blocks", "first: structured, first: other byte order, first: unaligned"),
     ("False for other arrays", "keep_arrays", "[ap]*s", "a list"),
     ("any room for the facts; single bytes", "keep_arrays", "head", f"{SAME}, {LENGTHS.removesuffix(', empty')}"),
+    ("single bytes", "put_rows", "[ov]*", "first: other byte order, first: unaligned"),
+    ("a longer array", "put_rows", "outs", "first: one more"),
     ("bytes are copied, whatever they mean", "[cs]*_ranges", "[cov]*", "first: other kind, first: structured"),
     ("bytes are copied", "[cs]*_ranges", "[cov]*", "first: other byte order, first: unaligned"),
     ("bytes are read, whatever they mean", "read_rows", "out", f"other size, complex, of text, of times, {BYTES}"),

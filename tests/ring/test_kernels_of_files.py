@@ -96,6 +96,24 @@ def test_rows_are_scattered_from_many_blocks(kernels, shape):
 
 
 @both
+@pytest.mark.parametrize("shape", [(), (3,), (7, 5), (3, 64, 64)])
+def test_rows_are_put_where_they_belong(kernels, shape):
+    rng = np.random.default_rng(2)
+    outs = [rng.integers(0, 256, (40, *shape)).astype(dtype) for dtype in ("u1", "f4", "f8")]
+    records = np.zeros(40, [("before", "i2"), ("rows", "f4", shape), ("behind", "u1")])
+    outs.append(records["rows"])
+    which, expected = rng.permutation(40)[:17], [out.copy() for out in outs]
+    values = [rng.integers(0, 256, (17, *shape)).astype(out.dtype) for out in outs]
+    kernels.put_rows(outs, which, values)
+    for out, other, rows in zip(outs, expected, values, strict=True):
+        for i, row in zip(which.tolist(), rows, strict=True):
+            other[i] = row
+        np.testing.assert_array_equal(out, other)
+    assert not records["before"].any()
+    assert not records["behind"].any()
+
+
+@both
 @pytest.mark.parametrize("width", [1, 4, 8, 24, 68, 600])
 @pytest.mark.parametrize(("lanes", "block", "depth"), [(1, 1, 9), (1, 4, 12), (3, 1, 10), (3, 4, 16), (70, 32, 64)])
 def test_ranges_of_lanes_are_copied_one_after_the_other(kernels, lanes, block, depth, width):

@@ -158,21 +158,19 @@ class Relabelled(Record):
         which: The items, as positions among the given ones, `[C]`.
         ids: The ids of their anchors.
         ahead: How many steps later the goal was achieved; earlier, where negative.
-        goals: The storage rows of what was achieved then.
         item: The item, of the C, to which a step belongs, `[M]`.
         ages: How many steps of its window come before it.
-        rows: The storage rows of the steps.
-        after: Those of what they achieved.
+        after: The storage rows of what the steps achieved.
+        copies: Copies of columns' rows: the new goal of each step, what it achieved, or its own, `[M, ...]`.
     """
 
     which: Int64
     ids: Int64
     ahead: Int64
-    goals: Int64
     item: Int64
     ages: Int64
-    rows: Int64
     after: Int64
+    copies: list[Array]
 
 
 class Changes(Record):

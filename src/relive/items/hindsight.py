@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from .._base.frozen import Frozen
 from .._base.memory import Arena
 from .._base.nests import mapped, nested, zipped
 from .._base.types import Array, Int64
+from .._ring import kernels
 from .._ring.lanes import GONE
 from .._ring.plans import Relabelled, Window
 from .._ring.ring import Ring
@@ -161,6 +164,7 @@ class _Hindsight:
         self._n_step = item.item.n_step
         # A function chooses among all steps up to the last one.
         self._strategy = STRATEGIES.index("final" if callable(item.strategy) else item.strategy)
+        self._recalls = callable(item.strategy) or item.strategy == "episode"
         self._gammas = item.item.gamma ** np.arange(self._n_step, dtype=np.float64)
         columns = list(zip(schema.columns, ring.columns, strict=True))
         achieved = next(array for column, array in columns if column.path == f"$.obs.{item.achieved}")
@@ -168,35 +172,35 @@ class _Hindsight:
         self._states = [(c.keys, array) for c, array in extras if c.field.every]
         self._keys = [c.keys for c, _ in extras if not c.field.every]
         self._achieved = ring.gather([achieved], [0])
-        # What steps achieved, and their extras: the rows of successors and of the steps themselves.
+        # The goals of steps, what these achieved, and their extras.
         arrays = [array for c, array in extras if not c.field.every]
-        self._steps = ring.gather([achieved, *arrays], [0] + [1] * len(arrays))
+        self._steps = ring.gather([achieved, achieved, *arrays], [0, 1] + [2] * len(arrays))
         self._successors = Successors(schema, ring, arena)
         self._rewards, self._discounted = schema.reward, schema.discount is not None
         self._desired = item.desired.split(".")
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the transitions that start at `slots`."""
-        whether, where = check.uniforms(rng, (2, len(slots)))
-        some = (whether < self._item.ratio).nonzero()[0]
+        kernel, numbers = self._ring.kernel, check.uniforms(rng, (2, len(slots)))
         # First, since the item may copy large batches last of all, while other threads write.
-        new = self._ring.kernel.relabelled(slots[some], where[some], self._n_step, self._strategy)
+        new = self._steps.relabelled(kernel, slots, numbers, self._item.ratio, self._n_step, self._strategy)
         if callable(self._item.strategy):
             new = self._chosen(new, self._item.strategy, rng)
-        goals = self._goals(new)
-        rewards, ends, own = self._outcomes(new, goals)
+        if self._recalls:
+            self._recall(new)
+        goals = new.copies[0]
+        if self._n_step > 1:
+            goals = goals.take((new.ages == 0).nonzero()[0], axis=0)
+        rewards, ends, own = self._outcomes(new)
         folded = self._folded(new, rewards, ends, own)
         reached = _NONE if ends is None else (ends[new.item] == new.ages).nonzero()[0]
         successors = self._successors.of(new.after[reached]) if len(reached) else {}
-        fields, which = self._inner.expand(slots, rng), some[new.which]
+        fields, which = self._inner.expand(slots, rng), new.which
         if len(reached):
             self._end(fields, which[new.item[reached]], new.ages[reached] + 1, successors)
-        for name in ("obs", "next_obs"):
-            node = fields[name]
-            for key in self._desired[:-1]:
-                node = node[key]
-            node[self._desired[-1]][which] = goals
-        fields["reward"][which] = folded
+        outs = [reduce(getitem, self._desired, fields[name]) for name in ("obs", "next_obs")] + [fields["reward"]]
+        values = [goals, goals, np.ascontiguousarray(folded, self._rewards.dtype)]
+        kernels.active().put_rows(outs, which, values)
         return fields
 
     def _chosen(self, new: Relabelled, strategy: Callable[..., Any], rng: np.random.Generator) -> Relabelled:
@@ -215,22 +219,18 @@ class _Hindsight:
             raise ArgumentError(message(f"places >= 0 and < {length[first]}", f"`{places[first]}`", at))
         ahead = places.astype(np.int64) - position
         slots = (new.ids + ahead * self._ring.lanes) % self._ring.slots
-        return new._replace(ahead=ahead, goals=self._ring.windows(slots, _SUCCESSOR).after)
+        new.copies[:1] = self._achieved.taken([self._ring.windows(slots, _SUCCESSOR).after[new.item]])
+        return new._replace(ahead=ahead)
 
-    def _goals(self, new: Relabelled) -> Array:
-        """Read the goals achieved at the chosen steps, `[C, ...]`."""
-        (goals,) = self._achieved.taken([new.goals])
-        if not callable(self._item.strategy) and self._item.strategy != "episode":
-            return goals
-        # Steps before the anchor may have been overwritten by another process while they were copied.
+    def _recall(self, new: Relabelled) -> None:
+        """Replace goals of steps before the anchor that another process overwrote while they were copied."""
         rows, lanes = np.divmod(new.ids, self._ring.lanes)
-        gone = (new.ahead < 0) & (rows + new.ahead < self._ring.counters[lanes, GONE])
+        gone = ((new.ahead < 0) & (rows + new.ahead < self._ring.counters[lanes, GONE]))[new.item]
         if gone.any():
-            own = self._ring.windows(new.ids[gone] % self._ring.slots, _SUCCESSOR).after
-            (goals[gone],) = self._achieved.taken([own])
-        return goals
+            own = self._ring.windows(new.ids[new.item[gone]] % self._ring.slots, _SUCCESSOR).after
+            (new.copies[0][gone],) = self._achieved.taken([own])
 
-    def _outcomes(self, new: Relabelled, goals: Array) -> tuple[Array, Int64 | None, Array | None]:
+    def _outcomes(self, new: Relabelled) -> tuple[Array, Int64 | None, Array | None]:
         """Compute the rewards of all steps of windows under the new goals, `[M, ...]`, and the windows' ends, `[C]`.
 
         An end is the age of the first step that ends its episode under the new goal, or `n_step`, where there is none;
@@ -239,14 +239,13 @@ class _Hindsight:
         wanted = (len(new.item), *self._rewards.shape)
         if not len(new.item):
             return np.zeros(wanted), None, None
-        achieved, *extras = self._steps.taken([new.after, new.rows])
+        goals, achieved, *extras = new.copies
         info = nested(zip(self._keys, extras, strict=True))
         own = info["discount"].astype(np.float64) if self._discounted else None
         if self._states:
             ids = new.ids[new.item] + new.ages * self._ring.lanes
             info |= nested((keys, array[self._ring.state_rows(ids, 1)]) for keys, array in self._states)
-        each = goals if self._n_step == 1 else goals[new.item]
-        given = self._item.reward(achieved, each, info)
+        given = self._item.reward(achieved, goals, info)
         check.unmasked(given, "Hindsight(reward)", ArgumentError)
         rewards = np.asarray(given)
         if rewards.shape != wanted or rewards.dtype.kind not in "biuf":
@@ -254,7 +253,7 @@ class _Hindsight:
             raise ArgumentError(message(f"numbers of shape `{wanted}`, one reward a step", got, "Hindsight(reward)"))
         ends = None
         if self._item.terminated is not None:
-            over = np.asarray(self._item.terminated(achieved, each, info))
+            over = np.asarray(self._item.terminated(achieved, goals, info))
             if over.shape != new.item.shape or over.dtype.kind != "b":
                 text = f"bools of shape `{new.item.shape}`, one a step"
                 got = f"`{over.dtype}` of shape `{over.shape}`"

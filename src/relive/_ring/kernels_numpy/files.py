@@ -65,6 +65,12 @@ def keep_arrays(arrays: Leaves, places: Leaves, head: Bytes, facts: bytes) -> bo
     return True
 
 
+def put_rows(outs: Sequence[Array], which: Int64, values: Sequence[Array]) -> None:
+    """Copy row i of each of the `values` to row `which[i]` of its array in `outs`, of the same dtype."""
+    for out, rows in zip(outs, values, strict=True):
+        out[which] = rows
+
+
 def copy_ranges(columns: Sequence[Array], lanes: int, block: int, ranges: Int64, outs: Sequence[Array]) -> None:
     """Copy rows of lanes to `outs`, one range after the other.
 

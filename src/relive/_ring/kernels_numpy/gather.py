@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..._base.types import Array, Float32, Float64, Int64
-from ..plans import Expanded, Kept, Part, Sequenced, Stacked
+from ..lanes import END, GONE, HEAD, HELD, LOST
+from ..plans import Expanded, Kept, Part, Relabelled, Sequenced, Stacked
 from .rows import RingRows
 
 
@@ -116,6 +117,48 @@ class Gather:
             burn_in: How many of the T steps are in front of an anchor.
             first: Whether the field `first` is shown.
         """
+
+    def relabelled(
+        self, ring: RingRows, slots: Int64, numbers: Float64, ratio: float, n_step: int, strategy: int
+    ) -> Relabelled:
+        """Choose new goals for some of the items at `slots`, and copy what their rewards need.
+
+        Columns of pick 0 are read at what was achieved then, those of pick 1 after each step, those of pick 2 at it.
+
+        Args:
+            ring: The ring.
+            slots: Of drawable items `[N]`.
+            numbers: Two numbers in [0, 1) for each, `[2, N]`: items whose first one is below `ratio` get a goal; the
+                second one chooses the step whose achievement it is.
+            ratio: The share of items with a new goal.
+            n_step: Steps of the items' windows.
+            strategy: 0: a step drawn from the anchor on; 1: the last one; 2: a step drawn from the whole stream.
+        """
+        some = np.flatnonzero(numbers[0] < ratio)
+        # Before the walk: another process may add steps meanwhile, and what those achieved is left out then.
+        held, head = ring.counters[:, HELD].copy(), ring.counters[:, HEAD].copy()
+        windows, one = ring.windows(slots[some], np.ones(n_step + 1, np.float32)), np.ones(2, np.float32)
+        ids, (rows, lanes) = windows.ids, np.divmod(windows.ids, ring.num_lanes)
+        ahead = ring.follow(ids, np.full(len(ids), ring.rows)).steps
+        marks = ring.marks[ring.at(rows + ahead, lanes)]
+        newest = (rows + ahead + 1 == head[lanes]) & (held[lanes] == head[lanes])
+        ahead -= ((marks & LOST) > 0) | ~(((marks & END) > 0) | newest)
+        which = np.flatnonzero(ahead >= windows.steps - 1)  # it is known what every step of the window achieved
+        ids, rows, lanes, ahead = (each[which] for each in (ids, rows, lanes, ahead))
+        if strategy != 1:
+            first = np.zeros_like(ahead)
+            if strategy == 2:
+                first = ring.follow(ids, np.full(len(ids), -ring.rows)).steps
+                first = np.maximum(first, np.minimum(ring.counters[lanes, GONE] - rows, 0))
+            # The product may be rounded up to the number of steps.
+            ahead = np.minimum(first + (numbers[1, some[which]] * (ahead - first + 1)).astype(np.int64), ahead)
+        item, ages = np.nonzero(np.arange(n_step) < windows.steps[which, None])
+        goals, steps = (
+            ring.windows(each % (ring.rows * ring.num_lanes), one)
+            for each in ((ids + ahead * ring.num_lanes)[item], ids[item] + ages * ring.num_lanes)
+        )
+        copies = self.taken([goals.after, steps.after, steps.at])
+        return Relabelled(some[which], ids, ahead, item, ages, steps.after, copies)
 
     def unroll(
         self,

@@ -12,14 +12,12 @@ from ..lanes import (
     BEGUN,
     CLEARED,
     CUTS,
-    END,
     ENDED,
     ENDS,
     GONE,
     HEAD,
     HELD,
     LOADED,
-    LOST,
     MANY_BOUNDARIES,
     MANY_CUTS,
     MEMORY,
@@ -33,7 +31,7 @@ from ..lanes import (
     STORED,
     count_call,
 )
-from ..plans import ColumnLayout, Relabelled, Window
+from ..plans import ColumnLayout, Window
 from .rows import RingRows
 from .writing import Writing
 
@@ -173,39 +171,6 @@ class Ring(RingRows):
             write.count_anchors(lanes)
             count_call(journal, self._touched, ENDED, lanes)
         self._notice(lanes, before)
-
-    def relabelled(self, slots: Int64, where: Float64, n_step: int, strategy: int) -> Relabelled:
-        """Choose new goals for the items at `slots`.
-
-        Args:
-            slots: Of drawable items `[N]`.
-            where: Numbers in [0, 1) that choose the steps whose achievements become goals.
-            n_step: Steps of the items' windows.
-            strategy: 0: a step drawn from the anchor on; 1: the last one; 2: a step drawn from the whole stream.
-        """
-        # Before the walk: another process may add steps meanwhile, and what those achieved is left out then.
-        held, head = self.counters[:, HELD].copy(), self.counters[:, HEAD].copy()
-        windows, one = self.windows(slots, np.ones(n_step + 1, np.float32)), np.ones(2, np.float32)
-        ids, (rows, lanes) = windows.ids, np.divmod(windows.ids, self.num_lanes)
-        ahead = self.follow(ids, np.full(len(ids), self.rows)).steps
-        marks = self.marks[self.at(rows + ahead, lanes)]
-        newest = (rows + ahead + 1 == head[lanes]) & (held[lanes] == head[lanes])
-        ahead -= ((marks & LOST) > 0) | ~(((marks & END) > 0) | newest)
-        which = np.flatnonzero(ahead >= windows.steps - 1)  # it is known what every step of the window achieved
-        ids, rows, lanes, ahead = (each[which] for each in (ids, rows, lanes, ahead))
-        if strategy != 1:
-            first = np.zeros_like(ahead)
-            if strategy == 2:
-                first = self.follow(ids, np.full(len(ids), -self.rows)).steps
-                first = np.maximum(first, np.minimum(self.counters[lanes, GONE] - rows, 0))
-            # The product may be rounded up to the number of steps.
-            ahead = np.minimum(first + (where[which] * (ahead - first + 1)).astype(np.int64), ahead)
-        item, ages = np.nonzero(np.arange(n_step) < windows.steps[which, None])
-        goals, members = (
-            self.windows(each % (self.rows * self.num_lanes), one)
-            for each in (ids + ahead * self.num_lanes, ids[item] + ages * self.num_lanes)
-        )
-        return Relabelled(which, ids, ahead, goals.after, item, ages, members.at, members.after)
 
     def _writing(self, journal: Journal) -> Writing:
         return Writing(self, self.clock, self.given, journal)
