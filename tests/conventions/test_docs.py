@@ -49,7 +49,7 @@ RECIPES = {
 # Pages and examples whose code needs a library that may not be there.
 NEEDED = {
     "action_chunks.py": "torch",
-    "behaviour_cloning.py": "torch",
+    "behaviour_cloning.py": "pyarrow",
     "d4rl_to_batch.py": "h5py",
     "demonstrations_half_and_half.py": "torch",
     "lerobot.md": "torch",
