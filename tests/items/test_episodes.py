@@ -112,6 +112,7 @@ def test_batches_are_those_of_epymarl_at_a_part_of_its_memory() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
 @pytest.mark.skipif(EPYMARL is None, reason="RELIVE_EPYMARL names no checkout")
 def test_batches_are_those_of_epymarl_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = needs("torch")
