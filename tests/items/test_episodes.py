@@ -136,8 +136,7 @@ def test_batches_are_those_of_epymarl_itself(monkeypatch: pytest.MonkeyPatch) ->
                 made.update({"actions": [seen["actions"][t]], **after}, ts=t, mark_filled=False)
         theirs.insert_episode_batch(made)
     buffer, first = ours(Sequences(LIMIT, starts="episodes", trim=True), sampler=Uniform(replacement=False))
-    batch = buffer.sample(5)
-    found = theirs[np.searchsorted(first, batch.ids).tolist()]
+    found = theirs[np.searchsorted(first, (batch := buffer.sample(5)).ids).tolist()]
     found = found[:, : found.max_t_filled()]
     compared(batch, {name: found[name].numpy() for name in [*scheme, "filled"]})
 
