@@ -219,7 +219,7 @@ def test_the_first_line_is_the_verdict(words: list[str], verdict: str, capsys: A
 
 
 class ByHand:
-    """What a newcomer writes: five bugs, and a `run` without `autoreset_mode`."""
+    """A newcomer's buffer: five bugs, and a `run` without `autoreset_mode`."""
 
     def run(self, make_env: Any, num_envs: int, calls: int, n_step: int, gamma: float, capacity: Any = None) -> None:
         self.steps: list[Any] = []

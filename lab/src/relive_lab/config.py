@@ -98,7 +98,7 @@ class TrainerConfig:
     save_every: int | str = 0
     """Environment steps between two saves of the run, or a time such as 1s or 5min; 0 saves it at its end alone."""
     keep_batches: int = 0
-    """How many of the last batches are kept in the run's folder, in `batches`, for `relive batches`; 0: none."""
+    """Number of last batches kept in the run's folder, in `batches`, for `relive batches`; 0: none."""
     device: str = "cpu"
     """PyTorch device of the nets."""
     torch_threads: int | None = None

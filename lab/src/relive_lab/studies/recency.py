@@ -65,7 +65,7 @@ class Learner:
     num_envs: int = 256
     """Environments of TD3, stepped together."""
     device: str = "cpu"
-    """Where TD3's environments, buffer and nets live."""
+    """The device of TD3's environments, buffer and nets."""
 
     @property
     def total(self) -> int:
