@@ -12,7 +12,7 @@ from dreamer_replay import Replay
 
 
 class Tested(Replay):
-    """The replay with what the tests use besides: any names of workers, `dataset`, and files of the original's chunks."""
+    """The replay with any names of workers, `dataset`, and files of the original's chunks, as the tests use it."""
 
     def __init__(self, length: int, capacity: int, directory: Any = None, chunksize: int = 1024, **given: Any) -> None:
         self.folder, self.chunksize, self.guard = Path(str(directory)), chunksize, threading.Lock()
