@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from make_attacks import FILE, FRESH, INDEX
 from rollouts import simple
-from system_calls import watched
+from system_calls import open_files, watched
 
 from relive._disk.files import Folder
 from relive.errors import ReliveWarning, StorageError
@@ -52,10 +52,6 @@ def reader(path: Path, cache: int = 0) -> TrajectoryReplayBuffer:
     return buffer
 
 
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_only_regular_files_are_listed(folder: Path, outside: Path) -> None:
     made = folder / "made"
     made.mkdir()
@@ -82,7 +78,7 @@ def test_what_is_no_regular_file_is_neither_opened_nor_kept_open(kind: str, fold
     for job in (lambda: source.open("x"), lambda: target.copy(source, "x")) * 5:
         with pytest.raises(StorageError):
             job()
-    assert open_files() == before
+    assert open_files() <= before
     assert os.listdir(folder / "target") == []
 
 
@@ -279,7 +275,7 @@ def test_what_is_refused_does_not_stay_open(what: str, cache: int, good: Path) -
     for _ in range(5):
         with pytest.raises(StorageError):
             buffer.sample(500)
-    assert open_files() == before
+    assert open_files() <= before
 
 
 @pytest.mark.parametrize("call", [1, 3, 4, 5, 60, 160])

@@ -21,7 +21,7 @@ import pytest
 import torch
 from make_attacks import theirs
 from rollouts import simple
-from system_calls import System, watched
+from system_calls import System, open_files, watched
 
 from relive.errors import MissingExtra, ReliveWarning, SchemaError, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, convert, verify
@@ -296,11 +296,11 @@ def test_few_files_are_mapped_and_each_is_compared_once(most: int, good: Path, m
     monkeypatch.setattr(zipfile.ZipFile, "testzip", lambda archive: (compared.append(1), compare(archive))[1])
     with contextlib.closing(TrajectoryReplayBuffer(seed=0, sample_window_size=0, cache_size=0)) as buffer:
         buffer.load_checkpoint(good)
-        descriptors = len(os.listdir("/proc/self/fd"))
+        descriptors = open_files()
         batches = [buffer.sample(200).rewards for _ in range(3)]
         assert len(buffer._store.source._open) == min(most, 3)
         assert sum(compared) == 3
-        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert open_files() <= descriptors
     with contextlib.closing(TrajectoryReplayBuffer(seed=0, sample_window_size=0, cache_size=9)) as buffer:
         buffer.load_checkpoint(good)
         for batch in batches:

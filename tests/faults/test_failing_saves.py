@@ -16,7 +16,7 @@ import pytest
 from depth import eventually, some, some_of_each
 from rollouts import simple
 from saved_lives import SAMPLERS, SCHEMA, build, live, numbers, only_saves, rounds_of
-from system_calls import KINDS, Done, System, counted, fault, kind_of, no_failed_sync_is_repeated, watched
+from system_calls import KINDS, Done, System, counted, fault, kind_of, no_failed_sync_is_repeated, open_files, watched
 
 import relive
 from relive.checkpoints.inspection import verify as verify_saves
@@ -95,7 +95,7 @@ def test_every_call_of_a_load_fails(code: int, folder: Path, record_property: An
     buffer = build()
     live(buffer, 0)
     buffer.save(folder)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for k in range(1, 500):
         with watched(BACK_ENDS[-1]) as system:
             system.decide = lambda name, number, k=k: code if number == k else None
@@ -103,7 +103,7 @@ def test_every_call_of_a_load_fails(code: int, folder: Path, record_property: An
             with contextlib.suppress(StorageError):
                 relive.load(folder)
                 called = system._count >= k
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
         if not called:
             break
     record_property("cases", k)

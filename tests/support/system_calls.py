@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import stat
 import threading
@@ -41,6 +42,12 @@ KINDS = [
     for kind, faults in FAULTS.items()
     for first in range(len(faults))
 ]
+
+
+def open_files() -> int:
+    """Return the number of this process's descriptors, once garbage of earlier tests holds none."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
 
 
 def fault(kind: str, number: int) -> int | Done:
