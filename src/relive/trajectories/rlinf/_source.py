@@ -15,7 +15,7 @@ from ..._base.memory import Arena
 from ..._base.nests import Path, nested
 from ..._base.types import Array, Int64
 from ..._disk.files import Folder
-from ..._ring import kernels
+from ..._disk.rows import scatter_rows
 from ...errors import SchemaError, StorageError, message
 from .._block import TrajectoryBlock, packed
 from .._entry import MOST_WEIGHTS, Entry
@@ -84,7 +84,7 @@ class RLinfSource:
             epochs = np.array([file.epochs.get(path, 0) for file in files])[which]
             blocks[targets], places[targets] = which, _in_file(path, rows, widths, epochs)
             raw: Any = out.reshape(len(out), -1).view(np.uint8)
-            kernels.active().scatter_rows([file.rows[path] for file in files], blocks, places, raw)
+            scatter_rows([file.rows[path] for file in files], blocks, places, raw)
 
     def block(self, entry: Entry) -> TrajectoryBlock:
         """Read a whole trajectory, without the extra rows of rollout epochs."""
