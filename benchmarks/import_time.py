@@ -71,8 +71,3 @@ QUESTION = Question(
     unit="ms",
     unit_scale=1e-3,
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)
