@@ -111,13 +111,18 @@ class Source(Protocol):
 
     folder: Folder
 
+    def name(self, entry: Entry) -> str:
+        """Return the name of a trajectory's file."""
+
+    def at(self, entry: Entry) -> str:
+        """Return the path of a trajectory's file, for errors."""
+        return f"{self.folder.path}/{self.name(entry)}"
+
     def block(self, entry: Entry) -> TrajectoryBlock:
         """Read a whole trajectory."""
-        ...
 
     def metadata(self, entry: Entry) -> Metadata:
         """Read the fields that a trajectory has once."""
-        ...
 
     def read(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
         """Read single rows of trajectories with the same fields: each row of those in `outs` goes to its target there.
@@ -126,18 +131,26 @@ class Source(Protocol):
             CorruptionError: A file has another size, or a row does not match its checksum.
             StorageError: A file is missing.
         """
-        ...
+        most, count = self.most(), len(wanted.table)
+        for first in range(0, count, most):
+            self.read_some(wanted.of(np.arange(first, min(first + most, count))), outs)
+
+    def most(self) -> int:
+        """Return the number of files that are read from at once."""
+
+    def read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
+        """Read from files all of which are open meanwhile."""
 
     def forget(self, id_: int | None = None) -> None:
         """Close a trajectory's file if it is kept open, so that deleting it frees its space; None: all files."""
-        ...
 
     def close(self) -> None:
         """Close everything."""
-        ...
+        self.forget()
+        self.folder.close()
 
 
-class SafetensorsSource:
+class SafetensorsSource(Source):
     """relive's own files. A draw reads little more than it returns, and leaves files open for the next one."""
 
     def __init__(self, folder: Folder, arena: Arena | None = None) -> None:
@@ -145,11 +158,14 @@ class SafetensorsSource:
         self._checked: list[FieldLayout] = []
         weakref.finalize(self, _open_files.forget_all, self._number).atexit = False
 
+    def name(self, entry: Entry) -> str:
+        """Return the name of a trajectory's file."""
+        return file_name(entry.id)
+
     def block(self, entry: Entry) -> TrajectoryBlock:
         """Read a whole trajectory; its header is compared with the entry, and every row with its checksum."""
-        name = file_name(entry.id)
-        at = f"{self.folder.path}/{name}"
-        with self.folder.reading(name) as fd:
+        at = self.at(entry)
+        with self.folder.reading(self.name(entry)) as fd:
             header = read_header(fd, at, entry.id)
             found, plan, stored = header.entry, header.entry.plan, header.entry.layout.stored
             shapes: list[tuple[tuple[int, ...], Any]]
@@ -181,9 +197,8 @@ class SafetensorsSource:
 
     def metadata(self, entry: Entry) -> Metadata:
         """Read the fields that a trajectory has once."""
-        name = file_name(entry.id)
-        with self.folder.reading(name) as file:
-            return read_header(file, f"{self.folder.path}/{name}").metadata
+        with self.folder.reading(self.name(entry)) as file:
+            return read_header(file, self.at(entry)).metadata
 
     def forget(self, id_: int | None = None) -> None:
         """Close a trajectory's file if it is kept open, so that deleting it frees its space; None: all files."""
@@ -192,23 +207,11 @@ class SafetensorsSource:
         else:
             _open_files.forget((self._number, id_))
 
-    def close(self) -> None:
-        """Close everything."""
-        self.forget()
-        self.folder.close()
+    def most(self) -> int:
+        """Return the number of files that are read from at once."""
+        return at_once()
 
-    def read(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
-        """Read single rows of many trajectories, of a bounded number at once.
-
-        Raises:
-            CorruptionError: A file has another size, or a row does not match its checksum.
-            StorageError: A file is missing.
-        """
-        most, count = at_once(), len(wanted.table)
-        for first in range(0, count, most):
-            self._read_some(wanted.of(np.arange(first, min(first + most, count))), outs)
-
-    def _read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
+    def read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
         """Read from files all of which are open meanwhile."""
         known = wanted.table.known
         files: list[_open_files.OpenFile] = []
