@@ -40,27 +40,21 @@ class Transport(Protocol):
     @property
     def shards(self) -> int:
         """The number of shards."""
-        ...
 
     def call(self, shard: int, method: str, *arguments: Any) -> Any:
         """Call a shard's method; return at once, with a promise. Calls of one caller keep their order."""
-        ...
 
     def store(self) -> float:
         """Return the bytes of the smallest store that large replies travel through; infinity if there is none."""
-        ...
 
     def clock(self) -> float:
         """Return seconds since some moment."""
-        ...
 
     def at_end(self, end: Callable[[], None]) -> None:
         """Call `end` when this process ends by itself, as long as calls can be made."""
-        ...
 
     def wait(self, promises: Sequence[Any], timeout: float) -> list[bool]:
         """Wait until all are kept or broken, at most so many seconds; return which of them are."""
-        ...
 
     def take(self, promise: Any) -> Any:
         """Return the result of a promise that is kept; raise the error of one that is broken.
@@ -69,7 +63,6 @@ class Transport(Protocol):
             ShardUnavailable: The shard did not answer.
             ReliveError: What its method raised.
         """
-        ...
 
 
 class ShardStatus(Record):
