@@ -21,7 +21,7 @@ OF_BUFFERS = {name for name in vars(relive.ReplayBuffer) if name[0] == "_" and n
 # A mixture draws ahead from its buffers, as a buffer does. What recovers lost steps goes with the device's ring.
 ALLOWED = {
     ("relive.mixture", "_ahead"),
-    ("relive.simulators._lost", "relive.device._seen.Seen"),
+    ("relive.simulators._lost", "relive.device._seen.DeviceNumbers"),
     ("relive.lerobot._datasets", "relive.trajectories.lerobot._names.feature_of"),
 }
 
