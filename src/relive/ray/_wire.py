@@ -178,3 +178,11 @@ def packed(item: Item, fields: dict[str, Any]) -> dict[str, Array]:
         if whole is not None and np.may_share_memory(flat[path], whole):
             del flat[path]
     return {path: np.ascontiguousarray(array) for path, array in flat.items()}
+
+
+def sliced(positions: Int64) -> Int64 | slice:
+    """Return ascending positions as a slice, where they are equally far apart: a copy then needs no index."""
+    steps = np.diff(positions)
+    if len(positions) and (steps == steps[:1]).all():
+        return slice(int(positions[0]), int(positions[-1]) + 1, int(steps[0]) if len(steps) else 1)
+    return positions
