@@ -7,7 +7,7 @@
 `r`, `discount` and `s'` are the buffer's n-step ones. Prioritized replay also hands back |Q(s, a) - y|, the priority.
 Stacked frames are stored once each.
 
-Settings, the net, the agent with its update, and the loop; what the loop calls is in `run.py`.
+Settings, the net, and the agent with its update; what R2D2 has, too, is in `qlearning.py`, the loop in `run.py`.
 """
 
 from __future__ import annotations

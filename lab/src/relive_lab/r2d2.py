@@ -9,7 +9,7 @@
 shorter, and s is the position of the observation behind it. With `rescale`, y is h(r + discount * h^-1(Q')).
 Prioritized replay also hands back eta * max + (1 - eta) * mean of |Q_t - y_t| over the sequence, its priority.
 
-Settings, the net, the agent with its update, and the loop; what the loop calls is in `run.py`.
+Settings, the net, and the agent with its update; what DQN has, too, is in `qlearning.py`, the loop in `run.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Uniform and prioritized replay share every line; prioritized replay also hands b
 the priority. With `critic_loss="huber"`, Huber's loss stands for the squares. With `priority="precision"` the priority
 comes from the reward's predicted noise (`relive.reward_noise`).
 
-Settings, nets, the agent with its update, and the loop; what the loop calls is in `run.py`.
+Settings, nets, and the agent with its update; the loop is in `run.py`.
 """
 
 from __future__ import annotations
