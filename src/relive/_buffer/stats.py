@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -177,7 +177,7 @@ def snapshot(
     report: Callable[[], Report],
     ids: Int64,
     weights: Float32,
-    counts: Mapping[str, int],
+    counts: Mapping[str, Any],
     limiter: LimiterStats | None = None,
     autosave: AutosaveStats | None = None,
     chances: Float64 | None = None,
