@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import importlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import Peer, Spec, Unsupported
-from benchmarks.peers.base import resident
+from benchmarks.peers.base import grown, resident
 from benchmarks.question import Found, Question, Scale, Setting, Target, count, own_figure
 from benchmarks.workload import lane_steps
 
@@ -66,14 +65,6 @@ def installed(peer: Peer) -> float:
     folder = Path(importlib.import_module(peer.module.partition(".")[0]).__file__ or "").parent
     files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".md"))
     return float(sum(path.stat().st_size for path in files))
-
-
-def grown(before: int | None) -> float:
-    """Return by how many bytes the process has grown; a page at least, since memory comes in pages."""
-    after = resident()
-    if before is None or after is None:
-        raise Unsupported("the system does not say how much memory a process holds")
-    return float(max(after - before, os.sysconf("SC_PAGE_SIZE")))
 
 
 QUESTION = Question(
