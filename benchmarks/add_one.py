@@ -60,8 +60,3 @@ QUESTION = Question(
         Target("full: times NumPy by hand", times_faster("full", than="numpy"), at_least=2.5),
     ),
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

@@ -74,8 +74,3 @@ QUESTION = Question(
         Target("add one step: times Tianshou", times_faster("add", than="tianshou"), at_least=10),
     ),
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

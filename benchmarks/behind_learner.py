@@ -162,8 +162,3 @@ QUESTION = Question(
     max_calls=32,
     single=True,
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

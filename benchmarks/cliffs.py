@@ -177,8 +177,3 @@ QUESTION = Question(
     single=True,
     unit="",
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

@@ -266,30 +266,20 @@ def summarize(measured: list[Chunk], calls: int, enough: int = ENOUGH) -> Cell:
     single = [seconds * 1e6 for chunk in measured for seconds in chunk.each]
     wall = single or [chunk.wall / calls * 1e6 for chunk in measured]
     busy = sum(chunk.cpu for chunk in measured) / max(sum(chunk.wall for chunk in measured), 1e-12)
-    return Cell(
-        p20=percentile(wall, 0.2),
-        median=statistics.median(wall),
-        chunks=len(measured),
-        calls=calls,
-        cpu=round(busy, 3),
-        p99=percentile(wall, 0.99) if single else None,
-    )
+    return cell(wall, busy, len(measured), calls, tail=bool(single))
 
 
 def cell_of(found: Found, enough: int = ENOUGH) -> Cell:
     """Turn what a piece of work found by itself into a cell, from the undisturbed calls if there are enough."""
-    values, busy = list(found.values), 1.0
-    if found.cpu:
-        pairs = list(zip(found.values, found.cpu, strict=True))
-        clean = [pair for pair in pairs if pair[1] >= 0.95 * pair[0]]
-        pairs = clean if len(clean) >= enough else pairs
-        values = [wall for wall, _ in pairs]
-        busy = sum(cpu for _, cpu in pairs) / max(sum(values), 1e-12)
-    return Cell(
-        p20=percentile(values, 0.2),
-        median=statistics.median(values),
-        chunks=1,
-        calls=len(values),
-        cpu=round(busy, 3),
-        p99=percentile(values, 0.99),
-    )
+    pairs = list(zip(found.values, found.cpu or found.values, strict=True))
+    clean = [pair for pair in pairs if pair[1] >= 0.95 * pair[0]]
+    pairs = clean if len(clean) >= enough else pairs
+    values = [wall for wall, _ in pairs]
+    busy = sum(cpu for _, cpu in pairs) / max(sum(values), 1e-12) if found.cpu else 1.0
+    return cell(values, busy, 1, len(values), tail=True)
+
+
+def cell(values: list[float], busy: float, chunks: int, calls: int, *, tail: bool) -> Cell:
+    """Make a cell of microseconds a call; `tail`: of single calls."""
+    middle, p99 = statistics.median(values), percentile(values, 0.99) if tail else None
+    return Cell(percentile(values, 0.2), middle, chunks, calls, round(busy, 3), p99)

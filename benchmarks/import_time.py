@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.peers import Peer
-from benchmarks.question import Answer, Question, Run, Scale, Setting, Target
+from benchmarks.question import Question, Run, Scale, Setting, Target, own_figure
 
 # The buffer's class is fetched too: a package that puts off its work until then has gained nothing.
 CODE = """
@@ -52,12 +52,6 @@ def prepare(peer: Peer, values: Mapping[str, Any]) -> Run:
     return run
 
 
-def after_numpy(answer: Answer) -> float | None:
-    """Measure relive's import beyond NumPy's, in milliseconds."""
-    figure = answer.figure("relive", "after")
-    return figure / 1000 if figure is not None else None
-
-
 QUESTION = Question(
     name="import_time",
     title="Import",
@@ -65,14 +59,9 @@ QUESTION = Question(
     peers=("relive", "numpy", "cpprb", "tianshou", "flashbax", "sb3"),
     settings=settings,
     prepare=prepare,
-    targets=(Target("relive beyond NumPy, ms", after_numpy, at_most=6),),
+    targets=(Target("relive beyond NumPy, ms", own_figure("after", 1e-3), at_most=6),),
     max_rounds=10,
     max_calls=1,
     unit="ms",
     unit_scale=1e-3,
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

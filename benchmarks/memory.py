@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import importlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import Peer, Spec, Unsupported
-from benchmarks.peers.base import resident
+from benchmarks.peers.base import grown, resident
 from benchmarks.question import Found, Question, Scale, Setting, Target, count, own_figure
 from benchmarks.workload import lane_steps
 
@@ -68,14 +67,6 @@ def installed(peer: Peer) -> float:
     return float(sum(path.stat().st_size for path in files))
 
 
-def grown(before: int | None) -> float:
-    """Return by how many bytes the process has grown; a page at least, since memory comes in pages."""
-    after = resident()
-    if before is None or after is None:
-        raise Unsupported("the system does not say how much memory a process holds")
-    return float(max(after - before, os.sysconf("SC_PAGE_SIZE")))
-
-
 QUESTION = Question(
     name="memory",
     title="Memory at the first step, of what is kept, and on disk",
@@ -94,8 +85,3 @@ QUESTION = Question(
     single=True,
     unit="",
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

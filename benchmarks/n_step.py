@@ -46,8 +46,3 @@ QUESTION = Question(
         Target("draw: n = 10 over n = 1, relive", own_ratio("sample-n10", "sample-n1"), at_most=1.3),
     ),
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

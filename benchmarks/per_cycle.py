@@ -54,8 +54,3 @@ QUESTION = Question(
         ),
     ),
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

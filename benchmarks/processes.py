@@ -145,8 +145,3 @@ QUESTION = Question(
     kind="shared",
     single=True,
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

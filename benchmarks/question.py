@@ -163,7 +163,10 @@ class Answer:
         return (min(found)[1], min(found)[0]) if found else None
 
 
-def times_faster(key: str, *, than: str = "library") -> Callable[[Answer], float | None]:
+Measure = Callable[[Answer], float | None]
+
+
+def times_faster(key: str, *, than: str = "library") -> Measure:
     """Measure how many times faster relive is than the best `library`, the best `prioritized` one, or a named peer."""
 
     def measure(answer: Answer) -> float | None:
@@ -178,50 +181,57 @@ def times_faster(key: str, *, than: str = "library") -> Callable[[Answer], float
     return measure
 
 
-def own_ratio(key: str, base: str, *, tail: bool = False) -> Callable[[Answer], float | None]:
-    """Measure relive at `key` over relive at `base`; their 99th percentiles if `tail`."""
+def figure_of(peer: str, key: str, *, scale: float = 1.0, tail: bool = False) -> Measure:
+    """Measure a peer at `key`, in the cell's unit times `scale`; its 99th percentile if `tail`."""
 
     def measure(answer: Answer) -> float | None:
-        over, under = answer.figure("relive", key, tail=tail), answer.figure("relive", base, tail=tail)
-        return over / under if over and under else None
-
-    return measure
-
-
-def own_figure(key: str, scale: float = 1.0) -> Callable[[Answer], float | None]:
-    """Measure relive at `key`, in the cell's unit times `scale`."""
-
-    def measure(answer: Answer) -> float | None:
-        figure = answer.figure("relive", key)
+        figure = answer.figure(peer, key, tail=tail)
         return None if figure is None else figure * scale
 
     return measure
 
 
-def ratio_to(peer: str, key: str) -> Callable[[Answer], float | None]:
+def over(top: Measure, bottom: Measure) -> Measure:
+    """Measure the ratio of two figures."""
+
+    def measure(answer: Answer) -> float | None:
+        above, below = top(answer), bottom(answer)
+        return above / below if above and below else None
+
+    return measure
+
+
+def own_ratio(key: str, base: str, *, tail: bool = False) -> Measure:
+    """Measure relive at `key` over relive at `base`; their 99th percentiles if `tail`."""
+    return over(figure_of("relive", key, tail=tail), figure_of("relive", base, tail=tail))
+
+
+def own_figure(key: str, scale: float = 1.0) -> Measure:
+    """Measure relive at `key`, in the cell's unit times `scale`."""
+    return figure_of("relive", key, scale=scale)
+
+
+def ratio_to(peer: str, key: str) -> Measure:
     """Measure relive's time over a peer's."""
+    return over(figure_of("relive", key), figure_of(peer, key))
+
+
+def memory_of(peer: str) -> Measure:
+    """Measure the bytes a step that a peer's buffer took."""
 
     def measure(answer: Answer) -> float | None:
-        own, other = answer.figure("relive", key), answer.figure(peer, key)
-        return own / other if own and other else None
+        row = answer.rows.get(peer)
+        return row.memory if row else None
 
     return measure
 
 
-def own_memory(answer: Answer) -> float | None:
-    """Measure the bytes a step that relive's buffer took."""
-    row = answer.rows.get("relive")
-    return row.memory if row else None
+own_memory = memory_of("relive")
 
 
-def times_smaller(peer: str) -> Callable[[Answer], float | None]:
+def times_smaller(peer: str) -> Measure:
     """Measure how many times the memory of relive's buffer a peer's took."""
-
-    def measure(answer: Answer) -> float | None:
-        own, row = own_memory(answer), answer.rows.get(peer)
-        return row.memory / own if own and row and row.memory else None
-
-    return measure
+    return over(memory_of(peer), own_memory)
 
 
 def count(n: int) -> str:

@@ -113,8 +113,8 @@ def size_of(value: Any) -> int:
 
 def of_shards(clock: Clock, count: int, steps: Steps) -> None:
     with Shards(SCHEMA, LANES * ROWS, num_envs=LANES, shards=count, sampler=SAMPLER, seed=0) as shards:
-        lines = shards._lines
-        pids = [lines.take(lines.call(shard, "ready"))[2] for shard in range(count)]
+        actors = shards._transport
+        pids = [actors.take(actors.call(shard, "ready"))[2] for shard in range(count)]
         with shards.writer() as writer:
 
             def add(calls: int) -> None:

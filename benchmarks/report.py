@@ -161,17 +161,8 @@ def target_figures(answer: Answer) -> list[dict[str, Any]]:
     for target in answer.question.targets:
         figure = target.measure(answer)
         verdict = "" if figure is None else "pass" if target.holds(figure) else "**LOSE**"
-        found.append(
-            {
-                "text": target.text,
-                "key": target.key,
-                "unit": target.unit,
-                "at_least": target.at_least,
-                "at_most": target.at_most,
-                "figure": figure,
-                "verdict": verdict,
-            }
-        )
+        facts = {name: getattr(target, name) for name in ("text", "key", "unit", "at_least", "at_most")}
+        found.append({**facts, "figure": figure, "verdict": verdict})
     return found
 
 

@@ -110,8 +110,3 @@ QUESTION = Question(
         Target("bytes of a further save over the first", own_ratio("again-bytes", "save-bytes"), at_most=0.13),
     ),
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

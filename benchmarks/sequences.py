@@ -88,8 +88,3 @@ QUESTION = Question(
         Target("prioritized: bytes a step, times fewer than cpprb", times_smaller("cpprb"), at_least=3),
     ),
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

@@ -51,8 +51,3 @@ QUESTION = Question(
         *(Target(f"{n:,}: times NumPy by hand", times_faster(str(n), than="numpy"), at_least=1) for n in BATCHES[1:]),
     ),
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import charts, machine, report
 from benchmarks.harness import Interrupted, Progress, run_question
-from benchmarks.peers import ADAPTERS
 from benchmarks.question import FULL, QUICK, TINY, Answer, Question, Scale
+from relive.cli.bench import QUESTIONS as NAMES
 
-NAMES = (
-    "behind_learner",
-    "add_one",
-    "add_batch",
-    "uniform_sample",
-    "small_rows",
-    "per_cycle",
-    "n_step",
-    "cliffs",
-    "sequences",
-    "atari",
-    "trajectories",
-    "processes",
-    "device",
-    "memory",
-    "saves",
-    "import_time",
-)
 SCALES = {scale.name: scale for scale in (FULL, QUICK, TINY)}
 
 
@@ -76,27 +56,3 @@ def run_suite(
         else:
             out.write_text(text)
     return text
-
-
-def run_file(asked: Question, arguments: Sequence[str] | None = None) -> None:
-    """Serve `python -m benchmarks.<question>`."""
-    parser = argparse.ArgumentParser(description=asked.title)
-    parser.add_argument("--quick", action="store_true", help="fewer sizes, fewer and shorter chunks")
-    parser.add_argument("--peers", nargs="*", choices=list(ADAPTERS), help="only these peers")
-    parser.add_argument("--core", type=int, help="the core to run on; default: the one that idles most")
-    parser.add_argument("--out", type=Path, help="write the report here: .md, .json, or a chart as .svg or .png")
-    given = parser.parse_args(arguments)
-
-    def progress(line: str) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\033[K{line}")
-
-    text = run_suite(
-        [asked.name],
-        scale=QUICK if given.quick else FULL,
-        peers=given.peers,
-        core=given.core,
-        out=given.out,
-        progress=progress,
-    )
-    sys.stdout.write(text)

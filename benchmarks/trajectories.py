@@ -12,19 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import Peer, Unsupported
-from benchmarks.peers.base import high_water, resident
+from benchmarks.peers.base import grown, high_water, resident
 from benchmarks.peers.trajectories import TrajectoryPeer
-from benchmarks.question import (
-    Answer,
-    Found,
-    Question,
-    Scale,
-    Setting,
-    Target,
-    own_ratio,
-    ratio_to,
-    times_faster,
-)
+from benchmarks.question import Found, Question, Scale, Setting, Target, own_figure, own_ratio, ratio_to, times_faster
 from benchmarks.workload import rollouts
 
 DRAW = 256
@@ -200,10 +190,7 @@ def peak(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
 def memory(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
     before = kept(peer).memory
     gc.collect()
-    now = resident()
-    if now is None:
-        raise Unsupported("the system does not say")
-    return Found((max(float(now - before), 4096.0),))
+    return Found((grown(before),))
 
 
 def save(peer: TrajectoryPeer, values: Mapping[str, Any]) -> Found:
@@ -276,16 +263,6 @@ def forget(files: list[Path]) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def own(key: str, scale: float) -> Callable[[Answer], float | None]:
-    """Measure relive's figure in the unit of its column."""
-
-    def measure(answer: Answer) -> float | None:
-        figure = answer.figure("relive", key)
-        return figure * scale if figure is not None else None
-
-    return measure
-
-
 QUESTION = Question(
     name="trajectories",
     title="Trajectories in files",
@@ -304,17 +281,12 @@ QUESTION = Question(
     settings=settings,
     prepare=prepare,
     targets=(
-        Target("add: blocks its caller, ms", own("add", MS), at_most=2),
+        Target("add: blocks its caller, ms", own_figure("add", MS), at_most=2),
         Target("bytes on disk over RLinf's", ratio_to("rlinf", "disk"), at_most=0.51),
         Target("store ten times the cache: times RLinf", times_faster("draw-all", than="rlinf"), at_least=100),
         Target("all in the cache: times RLinf", times_faster("draw-cached", than="rlinf"), at_least=4),
-        Target("bytes read a byte returned", own("read", 1.0), at_most=2),
+        Target("bytes read a byte returned", own_figure("read", 1.0), at_most=2),
         Target("small adds: blocked, last over first", own_ratio("blocks-far", "blocks-near"), at_most=1.5),
         Target("small adds: until written, last over first", own_ratio("writes-far", "writes-near"), at_most=1.5),
     ),
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

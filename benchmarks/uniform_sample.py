@@ -48,8 +48,3 @@ QUESTION = Question(
         Target("4,096: PyTorch tensors over NumPy arrays, relive", own_ratio("4096-torch", "4096"), at_most=1.25),
     ),
 )
-
-if __name__ == "__main__":
-    from benchmarks.suite import run_file
-
-    run_file(QUESTION)

@@ -112,7 +112,7 @@ def open_session(question: str, name: str) -> tuple[Session | None, dict[str, An
 
 
 def serve(question: str, name: str, core: int) -> None:
-    """Answer until `quit` or the end of input."""
+    """Answer until the end of input."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a library prints must not mix with the answers
     warnings.simplefilter("ignore")
@@ -123,10 +123,7 @@ def serve(question: str, name: str, core: int) -> None:
         return
     for line in sys.stdin:
         order = json.loads(line)
-        what = order.pop("do")
-        if what == "quit":
-            return
-        answers.write(json.dumps(attempt(partial(getattr(session, what), **order))) + "\n")
+        answers.write(json.dumps(attempt(partial(getattr(session, order.pop("do")), **order))) + "\n")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,14 @@ def resident() -> int | None:
     return None
 
 
+def grown(before: int | None) -> float:
+    """Return by how many bytes the process has grown; a page at least, since memory comes in pages."""
+    after = resident()
+    if before is None or after is None:
+        raise Unsupported("the system does not say how much memory a process holds")
+    return float(max(after - before, os.sysconf("SC_PAGE_SIZE")))
+
+
 def high_water(*, anew: bool = False) -> int:
     """Return the most bytes of memory that this process has held; `anew` begins a new count with those of now."""
     try:

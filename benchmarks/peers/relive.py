@@ -22,11 +22,15 @@ class Relive(Peer):
             num_envs=spec.num_envs,
             item=self.item(spec),
             sampler=self.sampler(spec),
+            storage=self.storage(),
             seed=0,
         )
 
     def item(self, spec: Spec) -> Any:
         return self.lib.Transitions(n_step=spec.n_step, gamma=GAMMA)
+
+    def storage(self) -> Any:
+        return self.lib.Ram()
 
     def sampler(self, spec: Spec) -> Any:
         relive, settings = self.lib, {"replacement": not spec.sampler.endswith("-distinct")}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from benchmarks.peers.base import Peer, Spec, Unsupported
+from benchmarks.peers.base import Spec, Unsupported
 from benchmarks.peers.cpprb import Cpprb
 from benchmarks.peers.relive import Relive
+from benchmarks.peers.torchrl import Torchrl
 from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, OBS_SIZE, Step
 
 
@@ -35,17 +35,8 @@ class Elsewhere(Protocol):
 
 
 class ReliveShared(Relive):
-    def make(self, spec: Spec) -> None:
-        relive = self.lib
-        schema = relive.Schema(obs=relive.Field((OBS_SIZE,)), action=relive.Field((ACTION_SIZE,)))
-        self.buffer = relive.ReplayBuffer(
-            schema,
-            capacity=spec.capacity,
-            num_envs=spec.num_envs,
-            sampler=self.sampler(spec),
-            storage=relive.Shared(),
-            seed=0,
-        )
+    def storage(self) -> Any:
+        return self.lib.Shared()
 
     def drop(self) -> None:
         if self.buffer is not None:
@@ -94,19 +85,10 @@ class CpprbShared(Cpprb):
         raise Unsupported("its other processes are children of the one that made it")
 
 
-class TorchrlShared(Peer):
+class TorchrlShared(Torchrl):
     """Steps in tensors that are files, without priorities: its prioritized samplers belong to one process."""
 
-    name = package = "torchrl"
-    module = "torchrl.data"
     object_ = "LazyMemmapStorage"
-    output = "torch"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.torch: Any = importlib.import_module("torch")
-        self.tensors: Any = importlib.import_module("tensordict").TensorDict
-        importlib.import_module("torchrl").logger.setLevel("ERROR")
 
     def make(self, spec: Spec) -> None:
         self.buffer = self.lib.ReplayBuffer(storage=self.lib.LazyMemmapStorage(spec.capacity), shared=True)

@@ -14,21 +14,24 @@ from benchmarks.workload import ALPHA, BETA, SEQUENCE_OBS_SIZE, Array, Step, blo
 END = ("next", "done")
 
 
-class TorchrlSlices(Peer):
-    """A batch is flat, `[64 * 120]`; every episode is equally likely, and then every start inside it."""
-
+class Torchrl(Peer):
     name = package = "torchrl"
     module = "torchrl.data"
-    object_ = "SliceSampler"
     output = "torch"
-    cached = True
-    most = 10_000_000  # steps
 
     def __init__(self) -> None:
         super().__init__()
         self.torch: Any = importlib.import_module("torch")
         self.tensors: Any = importlib.import_module("tensordict").TensorDict
         importlib.import_module("torchrl").logger.setLevel("ERROR")
+
+
+class TorchrlSlices(Torchrl):
+    """A batch is flat, `[64 * 120]`; every episode is equally likely, and then every start inside it."""
+
+    object_ = "SliceSampler"
+    cached = True
+    most = 10_000_000  # steps
 
     def make(self, spec: Spec) -> None:
         if spec.capacity > self.most:

@@ -24,7 +24,6 @@ class TrajectoryPeer(Peer):
 
     def open(self, directory: Path, cache: int) -> None:
         """Make an empty buffer that keeps trajectories in `directory`, and `cache` of them in memory, too."""
-        raise Unsupported("no adapter")
 
     def rollout(self, fields: Mapping[str, Any]) -> Any:
         """Put a rollout into the form in which this library is given it; not timed."""
@@ -32,24 +31,27 @@ class TrajectoryPeer(Peer):
 
     def store(self, rollouts: Sequence[Any]) -> None:
         """Add rollouts in one call."""
-        raise Unsupported("no adapter")
+        self.buffer.add_trajectories(rollouts)
 
     def wait(self) -> None:
         """Return when all that was added has been written."""
-        raise Unsupported("no adapter")
 
     def window(self, count: int) -> None:
         """Draw from the newest `count` trajectories from now on; 0 draws from all."""
-        raise Unsupported("no adapter")
+        self.buffer.sample_window_size = count
 
     def draw(self, n: int) -> Mapping[str, Any]:
-        raise Unsupported("no adapter")
+        """Draw `n` steps."""
+        batch: Mapping[str, Any] = self.buffer.sample(n)
+        return batch
 
     def checkpoint(self, directory: Path) -> None:
-        raise Unsupported("no checkpoints")
+        """Save all trajectories in `directory`."""
+        self.buffer.save_checkpoint(str(directory))
 
     def close(self) -> None:
-        raise Unsupported("no adapter")
+        """Close the files."""
+        self.buffer.close()
 
 
 class ReliveTrajectories(TrajectoryPeer):
@@ -63,24 +65,12 @@ class ReliveTrajectories(TrajectoryPeer):
     def open(self, directory: Path, cache: int) -> None:
         self.buffer = self.lib.TrajectoryReplayBuffer(directory, cache_size=cache, sample_window_size=0, seed=0)
 
-    def store(self, rollouts: Sequence[Any]) -> None:
-        self.buffer.add_trajectories(rollouts)
-
     def wait(self) -> None:
         self.buffer.sync()
-
-    def window(self, count: int) -> None:
-        self.buffer.sample_window_size = count
 
     def draw(self, n: int) -> Mapping[str, Any]:
         batch: Mapping[str, Any] = self.buffer.sample(n).torch()
         return batch
-
-    def checkpoint(self, directory: Path) -> None:
-        self.buffer.save_checkpoint(directory)
-
-    def close(self) -> None:
-        self.buffer.close()
 
 
 class RlinfTrajectories(TrajectoryPeer):
@@ -103,27 +93,11 @@ class RlinfTrajectories(TrajectoryPeer):
     def rollout(self, fields: Mapping[str, Any]) -> Any:
         return self.lib.Trajectory(model_weights_id="0", **tensors(fields))
 
-    def store(self, rollouts: Sequence[Any]) -> None:
-        self.buffer.add_trajectories(rollouts)
-
     def wait(self) -> None:
         # It has no call to wait for its writers but the one that ends them for good.
         self.buffer.close()
         self.buffer._save_executor = ThreadPoolExecutor(max_workers=20)
         self.buffer._checkpoint_executor = ThreadPoolExecutor(max_workers=20)
-
-    def window(self, count: int) -> None:
-        self.buffer.sample_window_size = count
-
-    def draw(self, n: int) -> Mapping[str, Any]:
-        batch: Mapping[str, Any] = self.buffer.sample(n)
-        return batch
-
-    def checkpoint(self, directory: Path) -> None:
-        self.buffer.save_checkpoint(str(directory))
-
-    def close(self) -> None:
-        self.buffer.close()
 
 
 class TorchSave(TrajectoryPeer):
@@ -193,6 +167,9 @@ class TorchSave(TrajectoryPeer):
         if name not in batch:
             batch[name] = self.lib.empty((n, *values.shape[2:]), dtype=values.dtype)
         batch[name][to] = values[rows]
+
+    def checkpoint(self, directory: Path) -> None:
+        raise Unsupported("no checkpoints")
 
     def close(self) -> None:
         self.thread.shutdown()

@@ -29,7 +29,6 @@ class Sampled(Protocol):
 
     def sample(self, num_chunks: int, /) -> Batch:
         """Draw `num_chunks` items."""
-        ...
 
 
 class Mixture:

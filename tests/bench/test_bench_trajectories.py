@@ -111,7 +111,7 @@ def test_report_of_cells_with_units_of_their_own() -> None:
     def nothing(peer: object, values: object) -> Found:
         return Found(())
 
-    target = Target("blocks, ms", trajectories.own("a", 1e-3), at_most=2)
+    target = Target("blocks, ms", trajectories.own_figure("a", 1e-3), at_most=2)
     asked = Question("x", "X", "text", (), lambda _: settings, nothing, (target,), single=True, unit="")
     rows = {
         "relive": Row("1", "torch", {"a": cell_of(Found((1e3, 2e3, 3e3))), "b": cell_of(Found((5e6,)))}),

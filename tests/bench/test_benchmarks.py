@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -76,14 +75,11 @@ def test_questions_are_those_that_the_command_offers() -> None:
     assert files == set(suite.NAMES)
 
 
-def test_a_file_runs_by_itself(tmp_path: Path) -> None:
+def test_a_question_is_written_as_json(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
-    code = (
-        "from benchmarks import n_step, suite; suite.QUICK = suite.TINY; "
-        f"suite.run_file(n_step.QUESTION, ['--quick', '--peers', 'relive', '--out', {str(out)!r}])"
+    assert "## Three-step returns against one step" in suite.run_suite(
+        ["n_step"], scale=TINY, peers=["relive"], out=out
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "## Three-step returns against one step" in done.stdout
     found = json.loads(out.read_text())
     assert found["questions"][0]["peers"]["relive"]["cells"]["add-n3"]["p20"] > 0
     assert {target["verdict"] for target in found["questions"][0]["targets"]} <= {"pass", "**LOSE**"}

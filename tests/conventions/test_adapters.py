@@ -1,7 +1,7 @@
 """Adapters use what users can use: no private state of a buffer, and no private module but those that they share.
 
-`_base`, `_schema`, `_disk`, `_flow` and `_adapters` are their kin: parts that hold nothing of a buffer. So are the
-kernels, which read files of trajectories. A name that `relive` exports is public, whatever module it is in.
+`_base`, `_schema`, `_disk`, `_flow` and `_adapters` are their kin: parts that hold nothing of a buffer. A name that
+`relive` exports is public, whatever module it is in.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import relive
 
 ADAPTERS = [*sorted(f"relive.{name}" for name in AS_USERS - {"cli"}), "relive.ray.rllib"]
 KIN = {"_base", "_schema", "_disk", "_flow", "_adapters"}
-KERNELS = {"relive._ring.kernels", "relive._ring.plans.RowsRead"}
 OF_BUFFERS = {name for name in vars(relive.ReplayBuffer) if name[0] == "_" and name[1] != "_"} | {"_core"}
 # A mixture draws ahead from its buffers, as a buffer does. What recovers lost steps goes with the device's ring.
 ALLOWED = {
     ("relive.mixture", "_ahead"),
-    ("relive.simulators._lost", "relive.device._seen.Seen"),
+    ("relive.simulators._lost", "relive.device._seen.DeviceNumbers"),
     ("relive.lerobot._datasets", "relive.trajectories.lerobot._names.feature_of"),
 }
 
@@ -42,7 +41,7 @@ def faults(module: Module) -> list[str]:
     for node, target, name in own_imports(module):
         full, (_, *parts) = f"{target}.{name}".rstrip("."), target.split(".")
         private = any(part[0] == "_" for part in [*parts, name or "public"])
-        kin = (parts and parts[0] in KIN) or full in KERNELS or inside(target, str(own)) or inside(str(own), target)
+        kin = (parts and parts[0] in KIN) or inside(target, str(own)) or inside(str(own), target)
         if private and not kin and not is_public(target, name) and (module.name, full) not in ALLOWED:
             found.append(f"{place(module.path, node)}: {module.name} imports {full}")
     for node in module.nodes:

@@ -21,8 +21,6 @@ LONG, LONGEST = 300, 60  # lines of code of a file, of a function
 # Rooms for which public names are enough.
 AS_USERS = {"sb3", "tianshou", "torchrl", "gymnasium", "minari", "lerobot", "simulators", "trajectories"}
 AS_USERS |= {"doctor", "mixture", "_adapters", "cli"}
-# What reads files of trajectories, and what it returns: nothing of a buffer's.
-OF_FILES = {"kernels", "RowsRead"}
 QUESTIONS = {"what", "which", "whether", "where", "how", "who", "why", "when"}
 # What a function's docstring may begin with.
 VERBS = set((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").split())
@@ -233,8 +231,7 @@ class Checkout:
                     own = isinstance(node.value, ast.Name) and node.value.id == "self" and node.attr != "_core"
                     found += [] if own else [f"{path}:{node.lineno}: {ast.unparse(node)}"]
                 elif isinstance(node, ast.ImportFrom) and {"_ring", "_buffer"} & {*(node.module or "").split(".")[:1]}:
-                    private = node.level > 1 and not {alias.name for alias in node.names} <= OF_FILES
-                    found += [f"{path}:{node.lineno}: {ast.unparse(node)}"] if private else []
+                    found += [f"{path}:{node.lineno}: {ast.unparse(node)}"] if node.level > 1 else []
         return found
 
     def long_functions(self) -> list[str]:

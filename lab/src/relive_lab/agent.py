@@ -73,6 +73,9 @@ class Agent(Protocol):
     def errors(self, batch: relive.Batch) -> Array:
         """Return what the priorities of a batch's items are made of, `[B]`; actors give theirs by it."""
 
+    def td_error(self, batch: relive.Batch) -> Array:
+        """Return the TD errors of a batch of the buffer's, `[B]`."""
+
     def scalars(self, step: int) -> dict[str, float]:
         """Return what a TensorBoard entry says of the learner."""
 

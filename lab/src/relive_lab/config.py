@@ -177,37 +177,3 @@ def sampler_of(prioritized: relive.Prioritized | None, recent_share: float | Non
         return prioritized or relive.Uniform()
     recent = relive.Recent(share=recent_share)
     return relive.Blend((relive.Uniform(), 0.5), (prioritized, 0.25), (recent, 0.25)) if prioritized else recent
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class QLearningConfig(TrainerConfig):
-    """The settings common to DQN and R2D2: the target, the target net, and random actions."""
-
-    double: bool = True
-    """Let the online net choose the action whose value the target net gives."""
-    dueling: bool = False
-    """Estimate the value of a state and the advantages of its actions apart."""
-    critic_loss: Literal["mse", "huber"] = "huber"
-    """Loss of a TD error e: half its square, or Huber's, e**2 / 2 up to the threshold k and k * (|e| - k / 2) above."""
-    huber_threshold: float = 1.0
-    """Threshold of Huber's loss, on the scale of the rewards that are learned from; of h(Q) with `rescale`."""
-    max_grad_norm: float = 10.0
-    """Gradients are scaled down to this norm, all weights together."""
-    target_every: int = 1
-    """Updates between two moves of the target net."""
-
-    epsilon_start: float = 1.0
-    """Probability of a random action at the first step."""
-    epsilon_end: float = 0.05
-    """Probability of a random action from step `epsilon_steps` on."""
-    epsilon_steps: int = 10_000
-    """Environment steps over which that probability falls linearly."""
-    eval_every: int = 5_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fields = Fields(self)
-        fields.integers("target_every", "epsilon_steps", minimum=1)
-        fields.numbers("epsilon_start", "epsilon_end", low=0.0, high=1.0)
-        fields.numbers("max_grad_norm", above=0.0)
-        fields.flags("double", "dueling")

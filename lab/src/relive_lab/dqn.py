@@ -7,15 +7,13 @@
 `r`, `discount` and `s'` are the buffer's n-step ones. Prioritized replay also hands back |Q(s, a) - y|, the priority.
 Stacked frames are stored once each.
 
-Settings, the net, the agent with its update, and the loop; what the loop calls is in `run.py`.
+Settings, the net, and the agent with its update; what R2D2 has, too, is in `qlearning.py`, the loop in `run.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import os
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -25,15 +23,13 @@ from gymnasium.vector import SyncVectorEnv
 from torch import Tensor, nn
 
 import relive
-from relive_lab.agent import Act, Array, Choice, Part, Random
+from relive_lab.agent import Act, Array, Choice, Random
 from relive_lab.checks import Fields
-from relive_lab.config import MakeEnv, QLearningConfig
+from relive_lab.config import MakeEnv
 from relive_lab.environments import Discrete, stacked
 from relive_lab.evaluation import SEED
-from relive_lab.nets import Floats, Perceptron, best_value, loss_of, move_towards, step_clipped
-from relive_lab.results import Progress, TrainResult
-from relive_lab.run import Evaluator, Run
-from relive_lab.saving import saved_run
+from relive_lab.nets import Floats, Perceptron, best_value, loss_of, step_clipped
+from relive_lab.qlearning import QLearner, QLearningConfig, QTrainer
 
 # Where Atari wants other settings than a task of minutes: those of the literature, with a buffer of 0.7 GB.
 ATARI: dict[str, Any] = {
@@ -235,7 +231,7 @@ class QNet(nn.Module):
         return values if self.value is None else self.value.evaluate(x) + values - values.mean(1, keepdims=True)
 
 
-class DQN:
+class DQN(QLearner[QNet]):
     """The agent: how it acts, and one update. Attributes are those of `Agent`, and the nets."""
 
     def __init__(self, config: DQNConfig, envs: SyncVectorEnv) -> None:
@@ -247,24 +243,16 @@ class DQN:
         obs = relive.Field(s.obs_shape, s.obs_dtype) if obs is None else obs
         self.schema = relive.Schema(obs=obs, action=relive.Field((), envs.single_action_space.dtype))
         self.item = relive.Transitions(n_step=c.n_step, gamma=c.gamma)
-        self.seen: dict[str, Tensor] = {}
         images = is_image(s.obs_shape, s.obs_dtype, k) if c.net == "auto" else c.net == "convolution"
         kind: dict[str, Any] = {"stack": k, "images": images, "hidden": c.hidden_sizes, "dueling": c.dueling}
-        self.net, self.target = (
-            QNet(s.obs_shape, s.obs_dtype, s.actions, **kind, generator=source).to(self.random.device) for _ in range(2)
-        )
-        self.target.load_state_dict(self.net.state_dict())
-        self._weights: list[Tensor] = list(self.net.parameters())
-        self._target_weights: list[Tensor] = [weight.requires_grad_(False) for weight in self.target.parameters()]
-        self._optimizer = torch.optim.Adam(self._weights, lr=c.learning_rate, fused=True)
-        self.epsilon = relive.Anneal(c.epsilon_start, c.epsilon_end, over=c.epsilon_steps)
+        args: Any = (s.obs_shape, s.obs_dtype, s.actions)
+        super().__init__(c, self.random, lambda: QNet(*args, **kind, generator=source), c.tau)
 
     # Acting -----------------------------------------------------------------------------------------------------------
 
     def explore(self, obs: Array, step: int, memory: None) -> Choice:
         """Choose the best actions `[N]`, or random ones: always at first, then ever more rarely."""
-        epsilon = 1.0 if step < self.config.start_steps else self.epsilon.at(step)
-        return Choice(self.choose(obs, epsilon, self.random.rng))
+        return Choice(self.choose(obs, self.epsilon_at(step), self.random.rng))
 
     def choose(self, obs: Array, epsilon: float, rng: np.random.Generator) -> Array:
         """Return the best actions, and in a share `epsilon` of the rows random ones."""
@@ -306,10 +294,6 @@ class DQN:
         target: Tensor = reward + discount * best_value(values, self.net(next_obs) if self.config.double else values)
         return target
 
-    def follow(self) -> None:
-        """Move the target net towards the net."""
-        move_towards(self._target_weights, self._weights, self.config.tau)
-
     @torch.no_grad()
     def td_error(self, batch: relive.Batch) -> npt.NDArray[np.float32]:
         """Return the TD errors of a batch of the buffer's, float32 `[B]`.
@@ -324,20 +308,8 @@ class DQN:
 
     errors = td_error
 
-    # Records and saves ------------------------------------------------------------------------------------------------
 
-    def scalars(self, step: int) -> dict[str, float]:
-        """Return the share of random actions, the loss and the mean value."""
-        found = {name: float(values.mean()) for name, values in self.seen.items()}
-        return {"train/epsilon": self.epsilon.at(step), **found}
-
-    def parts(self) -> dict[str, Part]:
-        """Return nets, optimizer and generator."""
-        nets: dict[str, Part] = {"net": self.net, "target": self.target}
-        return {**nets, "optimizer": self._optimizer, "generator": self.random.generator}
-
-
-class DQNTrainer:
+class DQNTrainer(QTrainer[DQNConfig, DQN]):
     """Train a Q-net on any environment with discrete actions: vectors, images, Atari games.
 
     Arguments, attributes and errors are those of `SACTrainer`. `make_env` builds an environment without stacked frames;
@@ -350,37 +322,7 @@ class DQNTrainer:
     ((1, 2), 100)
     """
 
-    def __init__(
-        self, config: DQNConfig, *, make_env: MakeEnv | None = None, evaluator: Evaluator | None = None
-    ) -> None:
-        self.config = config
-        self.run = Run("DQNTrainer", config, DQN, make_env=make_env, evaluator=evaluator)
-        self.agent = self.run.agent
-        self.td_error = self.agent.td_error
-        self.evaluate, self.save, self.close = self.run.evaluate, self.run.save, self.run.close
-
-    def train(
-        self, progress: Callable[[Progress], object] | None = None, *, out: str | os.PathLike[str] | None = None
-    ) -> TrainResult:
-        """Train, as `SACTrainer.train` does."""
-        run = self.run
-        with run.training(progress, out):
-            while run.next_round():
-                for _ in range(run.updates_due()):
-                    self.learn()
-                run.finish_round()
-        return run.result
-
-    def learn(self) -> None:
-        """Do one update: draw a batch, learn from it, hand back its priorities; move the target net if it is due."""
-        run, agent, c = self.run, self.agent, self.config
-        batch = run.draw()
-        priorities = agent.update(agent.random.tensors(batch))
-        if c.use_per:
-            run.buffer.update_priorities(batch.ids, priorities.cpu().numpy())
-        run.updates += 1
-        if run.updates % c.target_every == 0:
-            agent.follow()
+    _name, _settings, _kind = "DQNTrainer", DQNConfig, DQN
 
     def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> Array:
         """Choose actions, as `SAC.act` does; without `deterministic`, random ones as often as in training.
@@ -392,39 +334,3 @@ class DQNTrainer:
         epsilon = 0.0 if deterministic else agent.epsilon.at(self.step)
         action: Array = agent.choose(rows, epsilon, agent.random.rng)
         return action[0] if single else action
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        make_env: MakeEnv | None = None,
-        evaluator: Evaluator | None = None,
-        **changes: Any,
-    ) -> DQNTrainer:
-        """Rebuild a trainer from a folder of `save`, as `SACTrainer.load` does."""
-        saved = saved_run(path, "DQNTrainer", DQNConfig, changes)
-        trainer = cls(saved.config, make_env=make_env, evaluator=evaluator)
-        trainer.run.restore(saved)
-        return trainer
-
-    @property
-    def buffer(self) -> relive.ReplayBuffer:
-        """The replay buffer, or shards."""
-        buffer: relive.ReplayBuffer = self.run.buffer
-        return buffer
-
-    @property
-    def step(self) -> int:
-        """Environment steps done."""
-        return self.run.step
-
-    @property
-    def updates(self) -> int:
-        """Gradient updates done."""
-        return self.run.updates
-
-    @property
-    def result(self) -> TrainResult:
-        """The results so far."""
-        return self.run.result

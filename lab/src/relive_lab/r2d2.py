@@ -9,7 +9,7 @@
 shorter, and s is the position of the observation behind it. With `rescale`, y is h(r + discount * h^-1(Q')).
 Prioritized replay also hands back eta * max + (1 - eta) * mean of |Q_t - y_t| over the sequence, its priority.
 
-Settings, the net, the agent with its update, and the loop; what the loop calls is in `run.py`.
+Settings, the net, and the agent with its update; what DQN has, too, is in `qlearning.py`, the loop in `run.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -29,15 +28,12 @@ from torch import Tensor, nn
 
 import relive
 from relive.errors import ArgumentError, message
-from relive_lab.agent import Array, Choice, Part, Random
+from relive_lab.agent import Array, Choice, Random
 from relive_lab.checks import Fields
-from relive_lab.config import MakeEnv, QLearningConfig
 from relive_lab.environments import Discrete, flat
 from relive_lab.memory import Memory, Remembering
-from relive_lab.nets import Floats, Perceptron, best_value, loss_of, move_towards, step_clipped
-from relive_lab.results import Progress, TrainResult
-from relive_lab.run import Evaluator, Run
-from relive_lab.saving import saved_run
+from relive_lab.nets import Floats, Perceptron, best_value, loss_of, step_clipped
+from relive_lab.qlearning import QLearner, QLearningConfig, QTrainer
 
 Ints = npt.NDArray[np.int64]
 
@@ -202,7 +198,7 @@ def _moved(values: Tensor, by: Tensor) -> Tensor:
     return values.gather(0, at.view(*at.shape, *[1] * (values.ndim - 2)).expand_as(values))
 
 
-class R2D2:
+class R2D2(QLearner[RecurrentQNet]):
     """The agent: how it acts, and one update. Attributes are those of `Agent`, and the nets."""
 
     def __init__(self, config: R2D2Config, envs: SyncVectorEnv) -> None:
@@ -223,14 +219,8 @@ class R2D2:
         self.schema = relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space, **kept)
         parts: dict[str, Any] = {"burn_in": c.burn_in, "n_step": c.n_step, "gamma": c.gamma, "starts": c.starts}
         self.item = relive.Sequences(c.length, time_major=True, **parts)
-        self.seen: dict[str, Tensor] = {}
         sizes = (s.obs_size, s.actions, c.hidden_sizes, c.lstm_size, c.dueling)
-        self.net, self.target = (RecurrentQNet(*sizes, source).to(self.random.device) for _ in range(2))
-        self.target.load_state_dict(self.net.state_dict())
-        self._weights: list[Tensor] = list(self.net.parameters())
-        self._target_weights: list[Tensor] = [weight.requires_grad_(False) for weight in self.target.parameters()]
-        self._optimizer = torch.optim.Adam(self._weights, lr=c.learning_rate, eps=c.adam_eps, fused=True)
-        self.epsilon = relive.Anneal(c.epsilon_start, c.epsilon_end, over=c.epsilon_steps)
+        super().__init__(c, self.random, lambda: RecurrentQNet(*sizes, source), 1.0, c.adam_eps)
 
     # Acting -----------------------------------------------------------------------------------------------------------
 
@@ -241,8 +231,7 @@ class R2D2:
     def explore(self, obs: Array, step: int, memory: Memory) -> Choice:
         """Choose actions `[N]`; their step stores what was remembered before it."""
         extras = {"first": memory.first} | ({"state": memory.state} if self.config.state == "stored" else {})
-        epsilon = 1.0 if step < self.config.start_steps else self.epsilon.at(step)
-        return Choice(self.choose(obs, epsilon, memory), extras)
+        return Choice(self.choose(obs, self.epsilon_at(step), memory), extras)
 
     def choose(self, obs: Array, epsilon: float, memory: Memory) -> Array:
         """Return actions, the best or in a share `epsilon` random ones; `memory` moves on, whichever they are."""
@@ -313,10 +302,6 @@ class R2D2:
             return reward + discount * value
         return rescaled(reward + discount * original(value))
 
-    def follow(self) -> None:
-        """Copy the net to the target net."""
-        move_towards(self._target_weights, self._weights, 1.0)
-
     def _priority(self, errors: Tensor, learns: Tensor) -> npt.NDArray[np.float64]:
         arrays, eta = (errors.cpu().numpy(), learns.cpu().numpy()), self.config.priority_eta
         return relive.sequence_priority(*arrays, eta, time_major=True)
@@ -334,18 +319,6 @@ class R2D2:
 
     errors = td_error
 
-    # Records and saves ------------------------------------------------------------------------------------------------
-
-    def scalars(self, step: int) -> dict[str, float]:
-        """Return the share of random actions, the loss and the mean TD error."""
-        found = {name: float(values.mean()) for name, values in self.seen.items()}
-        return {"train/epsilon": self.epsilon.at(step), **found}
-
-    def parts(self) -> dict[str, Part]:
-        """Return nets, optimizer and generator."""
-        nets: dict[str, Part] = {"net": self.net, "target": self.target}
-        return {**nets, "optimizer": self._optimizer, "generator": self.random.generator}
-
 
 def rescaled(x: Tensor) -> Tensor:
     """Return h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x (Pohlen et al. 2018, arXiv:1805.11593)."""
@@ -360,7 +333,7 @@ def original(y: Tensor) -> Tensor:
     return x
 
 
-class R2D2Trainer:
+class R2D2Trainer(QTrainer[R2D2Config, R2D2]):
     """Train an LSTM Q-net on any environment with discrete actions and vector observations.
 
     Arguments, attributes and errors are those of `SACTrainer`. An `evaluator` calls the policy for the same
@@ -375,37 +348,8 @@ class R2D2Trainer:
     (2, 2, 32)
     """
 
-    def __init__(
-        self, config: R2D2Config, *, make_env: MakeEnv | None = None, evaluator: Evaluator | None = None
-    ) -> None:
-        self.config = config
-        self.run = Run("R2D2Trainer", config, R2D2, make_env=make_env, evaluator=evaluator)
-        self.agent = self.run.agent
-        self.td_error = self.agent.td_error
-        self.evaluate, self.save, self.close = self.run.evaluate, self.run.save, self.run.close
-
-    def train(
-        self, progress: Callable[[Progress], object] | None = None, *, out: str | os.PathLike[str] | None = None
-    ) -> TrainResult:
-        """Train, as `SACTrainer.train` does."""
-        run = self.run
-        with run.training(progress, out):
-            while run.next_round():
-                for _ in range(run.updates_due()):
-                    self.learn()
-                run.finish_round()
-        return run.result
-
-    def learn(self) -> None:
-        """Do one update: draw a batch, learn from it, hand back its priorities; move the target net if it is due."""
-        run, agent, c = self.run, self.agent, self.config
-        batch = run.draw()
-        priorities = agent.update(agent.random.tensors(batch))
-        if c.use_per:
-            run.buffer.update_priorities(batch.ids, priorities)
-        run.updates += 1
-        if run.updates % c.target_every == 0:
-            agent.follow()
+    agent: R2D2
+    _name, _settings, _kind = "R2D2Trainer", R2D2Config, R2D2
 
     def memory(self, num_envs: int = 1) -> Memory:
         """Return what agents in `num_envs` environments remember at the first step of their episodes, for `act`."""
@@ -430,39 +374,3 @@ class R2D2Trainer:
             raise ArgumentError(message(f"{len(used.action)} observations, one for each that remembers", got, at))
         action = agent.choose(rows, 0.0 if deterministic else agent.epsilon.at(self.step), used)
         return action[0] if single else action
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        make_env: MakeEnv | None = None,
-        evaluator: Evaluator | None = None,
-        **changes: Any,
-    ) -> R2D2Trainer:
-        """Rebuild a trainer from a folder of `save`, as `SACTrainer.load` does."""
-        saved = saved_run(path, "R2D2Trainer", R2D2Config, changes)
-        trainer = cls(saved.config, make_env=make_env, evaluator=evaluator)
-        trainer.run.restore(saved)
-        return trainer
-
-    @property
-    def buffer(self) -> relive.ReplayBuffer:
-        """The replay buffer, or shards."""
-        buffer: relive.ReplayBuffer = self.run.buffer
-        return buffer
-
-    @property
-    def step(self) -> int:
-        """Environment steps done."""
-        return self.run.step
-
-    @property
-    def updates(self) -> int:
-        """Gradient updates done."""
-        return self.run.updates
-
-    @property
-    def result(self) -> TrainResult:
-        """The results so far."""
-        return self.run.result

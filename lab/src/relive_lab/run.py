@@ -1,11 +1,11 @@
 """A run: what all trainers share around their updates. New steps, evaluation, records, display, saves, the way back.
 
-A trainer calls it in a loop that it writes out itself:
+`Trainer` calls it in a loop:
 
     with run.training(progress, out):
         while run.next_round():                     # new steps come
             for _ in range(run.updates_due()):
-                self.learn()                        # the trainer's own: draw, update, hand back priorities
+                self.learn()                        # of each trainer: draw, update, hand back priorities
             run.finish_round()                      # evaluation, records, display, saves, as they are due
 """
 
@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Container, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -319,3 +319,91 @@ class Run(Generic[A]):
             what = f"New episodes begin: the environment cannot be put back into its state ({why})"
             warnings.warn(event(what, saved.at), ReliveWarning, stacklevel=4)
         self._home = saving.Home(saved.path)
+
+
+class Trainer(Generic[C, A]):
+    """A run with its loop. A trainer adds the class of its settings, that of its agent, and `learn`, its update.
+
+    `SACTrainer` describes arguments, attributes and errors.
+    """
+
+    _name: str  # in messages and saves
+    _settings: type[Any]
+    _kind: type[Any]
+    _optional: tuple[str, ...] = ()  # parts of the agent that a save may lack
+
+    def __init__(self, config: C, *, make_env: MakeEnv | None = None, evaluator: Evaluator | None = None) -> None:
+        self.config = config
+        self.run: Run[A] = Run(self._name, config, self._kind, make_env=make_env, evaluator=evaluator)
+        self.agent = self.run.agent
+        self.td_error = self.agent.td_error
+        self.evaluate, self.save, self.close = self.run.evaluate, self.run.save, self.run.close
+
+    def train(self, progress: Reporter | None = None, *, out: Folder | None = None) -> TrainResult:
+        """Train until `config.total_steps` environment steps are done, and return everything seen so far.
+
+        Args:
+            progress: Called a few times a second and after every evaluation. Returning False ends the run there;
+                another call of `train` goes on.
+            out: A folder to save the run in, as `save` does: at the start, every `config.save_every` steps, while
+                training goes on, and at the end. None saves nothing.
+
+        Raises:
+            StorageError: `out` cannot be written, or another run is saved there.
+        """
+        run = self.run
+        with run.training(progress, out):
+            while run.next_round():
+                for _ in range(run.updates_due()):
+                    self.learn()
+                run.finish_round()
+        return run.result
+
+    def learn(self) -> None:
+        """Do one update: draw a batch, learn from it, and hand back its priorities."""
+
+    @classmethod
+    def load(
+        cls, path: Folder, *, make_env: MakeEnv | None = None, evaluator: Evaluator | None = None, **changes: Any
+    ) -> Self:
+        """Rebuild a trainer from a folder of `save`; `train` then goes on as if nothing had happened, to the bit.
+
+        Where an environment cannot be put back into its state, new episodes begin, and a `ReliveWarning` says so.
+
+        Args:
+            path: The folder.
+            make_env: As in the constructor.
+            evaluator: As in the constructor.
+            **changes: Settings that differ from now on, such as `total_steps`. `seed`, `num_envs`, `actors` and
+                `samples_per_insert` cannot; with other `env_id` or `env_kwargs` new episodes begin.
+
+        Raises:
+            FileNotFoundError: No run is saved there.
+            ArgumentError: The learner's file is damaged, or does not fit the environment or the changed configuration.
+            CorruptionError: The buffer is damaged; as `relive.load` says it.
+        """
+        saved = saving.saved_run(path, cls._name, cls._settings, changes)
+        trainer = cls(saved.config, make_env=make_env, evaluator=evaluator)
+        trainer.run.restore(saved, cls._optional)
+        return trainer
+
+    @property
+    def buffer(self) -> relive.ReplayBuffer:
+        """The replay buffer, or shards."""
+        buffer: relive.ReplayBuffer = self.run.buffer
+        return buffer
+
+    @property
+    def step(self) -> int:
+        """Environment steps done."""
+        return self.run.step
+
+    @property
+    def updates(self) -> int:
+        """Gradient updates done."""
+        return self.run.updates
+
+    @property
+    def result(self) -> TrainResult:
+        """The results so far."""
+        return self.run.result

@@ -9,15 +9,13 @@ Uniform and prioritized replay share every line; prioritized replay also hands b
 the priority. With `critic_loss="huber"`, Huber's loss stands for the squares. With `priority="precision"` the priority
 comes from the reward's predicted noise (`relive.reward_noise`).
 
-Settings, nets, the agent with its update, and the loop; what the loop calls is in `run.py`.
+Settings, nets, and the agent with its update; the loop is in `run.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import os
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -32,12 +30,10 @@ from relive.reward_noise import RewardNoise
 from relive.samplers import Sampler
 from relive_lab.agent import Act, Array, Choice, Part, Random
 from relive_lab.checks import Fields
-from relive_lab.config import MakeEnv, TrainerConfig, sampler_of
+from relive_lab.config import TrainerConfig, sampler_of
 from relive_lab.environments import Continuous, flat
 from relive_lab.nets import Floats, Perceptron, loss_of, move_towards, step_apart
-from relive_lab.results import Progress, TrainResult
-from relive_lab.run import Evaluator, Run
-from relive_lab.saving import saved_run
+from relive_lab.run import Trainer
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
@@ -334,7 +330,7 @@ def _flat(values: Tensor) -> Tensor:
     return values.reshape(len(values), -1).float()
 
 
-class SACTrainer:
+class SACTrainer(Trainer[SACConfig, SAC]):
     """Train a tanh-Gaussian policy with twin critics and an automatic temperature on any continuous environment.
 
     Args:
@@ -358,36 +354,13 @@ class SACTrainer:
     ((1, 2), 100)
     """
 
-    def __init__(
-        self, config: SACConfig, *, make_env: MakeEnv | None = None, evaluator: Evaluator | None = None
-    ) -> None:
-        self.config = config
-        self.run = Run("SACTrainer", config, SAC, make_env=make_env, evaluator=evaluator)
-        self.agent = self.run.agent
-        self.act, self.td_error = self.agent.act, self.agent.td_error
-        self.evaluate, self.save, self.close = self.run.evaluate, self.run.save, self.run.close
+    _name, _settings, _kind = "SACTrainer", SACConfig, SAC
+    # A run that did not measure noise goes on with a new model of it.
+    _optional = ("noise", "noise_optimizer", "noise_sums")
 
-    def train(
-        self, progress: Callable[[Progress], object] | None = None, *, out: str | os.PathLike[str] | None = None
-    ) -> TrainResult:
-        """Train until `config.total_steps` environment steps are done, and return everything seen so far.
-
-        Args:
-            progress: Called a few times a second and after every evaluation. Returning False ends the run there;
-                another call of `train` goes on.
-            out: A folder to save the run in, as `save` does: at the start, every `config.save_every` steps, while
-                training goes on, and at the end. None saves nothing.
-
-        Raises:
-            StorageError: `out` cannot be written, or another run is saved there.
-        """
-        run = self.run
-        with run.training(progress, out):
-            while run.next_round():
-                for _ in range(run.updates_due()):
-                    self.learn()
-                run.finish_round()
-        return run.result
+    def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> Array:
+        """Choose actions, as `SAC.act` does."""
+        return self.agent.act(obs, deterministic)
 
     def learn(self) -> None:
         """Do one update: draw a batch, learn from it, and hand back its priorities."""
@@ -399,58 +372,6 @@ class SACTrainer:
         if self.config.use_per:
             run.buffer.update_priorities(batch.ids, priorities.cpu().numpy())
         run.updates += 1
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        make_env: MakeEnv | None = None,
-        evaluator: Evaluator | None = None,
-        **changes: Any,
-    ) -> SACTrainer:
-        """Rebuild a trainer from a folder of `save`; `train` then goes on as if nothing had happened, to the bit.
-
-        Where an environment cannot be put back into its state, new episodes begin, and a `ReliveWarning` says so.
-
-        Args:
-            path: The folder.
-            make_env: As in the constructor.
-            evaluator: As in the constructor.
-            **changes: Settings that differ from now on, such as `total_steps`. `seed`, `num_envs`, `actors` and
-                `samples_per_insert` cannot; with other `env_id` or `env_kwargs` new episodes begin.
-
-        Raises:
-            FileNotFoundError: No run is saved there.
-            ArgumentError: The learner's file is damaged, or does not fit the environment or the changed configuration.
-            CorruptionError: The buffer is damaged; as `relive.load` says it.
-        """
-        saved = saved_run(path, "SACTrainer", SACConfig, changes)
-        trainer = cls(saved.config, make_env=make_env, evaluator=evaluator)
-        # A run that did not measure noise goes on with a new model of it.
-        trainer.run.restore(saved, optional=("noise", "noise_optimizer", "noise_sums"))
-        return trainer
-
-    @property
-    def buffer(self) -> relive.ReplayBuffer:
-        """The replay buffer, or shards."""
-        buffer: relive.ReplayBuffer = self.run.buffer
-        return buffer
-
-    @property
-    def step(self) -> int:
-        """Environment steps done."""
-        return self.run.step
-
-    @property
-    def updates(self) -> int:
-        """Gradient updates done."""
-        return self.run.updates
-
-    @property
-    def result(self) -> TrainResult:
-        """The results so far."""
-        return self.run.result
 
 
 def effective_share(rarity: Array) -> float:

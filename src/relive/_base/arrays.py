@@ -42,11 +42,9 @@ class Memory(Protocol):
     @property
     def fresh(self) -> bool:
         """True if the arrays are new and zero, False if an earlier buffer left them."""
-        ...
 
     def host(self, name: str) -> Array:
         """Return the array that was asked for as `name`, in memory that this process can address."""
-        ...
 
 
 class Locks(Protocol):
@@ -54,15 +52,12 @@ class Locks(Protocol):
 
     def take(self, byte: int) -> bool:
         """Take a lock; False where another process has it."""
-        ...
 
     def drop(self, byte: int) -> None:
         """Give a lock back."""
-        ...
 
     def taken(self, byte: int) -> bool:
         """Return True if another process holds the lock."""
-        ...
 
 
 class JointMemory(Memory, Protocol):
@@ -74,29 +69,23 @@ class JointMemory(Memory, Protocol):
     @property
     def locks(self) -> Locks:
         """The locks of the lanes, by which processes see who writes."""
-        ...
 
     @property
     def may_add(self) -> bool:
         """True if this process may claim lanes, False if it only reads."""
-        ...
 
     @property
     def fresh_sampler(self) -> bool:
         """True if the sampler's arrays are new, even if the others are not."""
-        ...
 
     def announce(self, name: str, value: bytes) -> None:
         """Fill the bytes of the array `name`, and let other processes open the arrays."""
-        ...
 
     def sync(self) -> None:
         """Write the contents to where they survive a crash of the machine."""
-        ...
 
     def close(self) -> None:
         """Let go of locks and names; the memory itself goes with the last array."""
-        ...
 
 
 class Section:

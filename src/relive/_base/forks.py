@@ -21,7 +21,6 @@ class Forked(Protocol):
 
     def _forked(self) -> None:
         """Forget the threads of the parent, and give up what stays the parent's. Nothing else may be asked for."""
-        ...
 
 
 class ForkLock(AbstractContextManager[Any], Protocol):
@@ -38,7 +37,6 @@ class HeldOverForks(Protocol):
     @property
     def reentrant(self) -> ForkLock:
         """Re-entrant."""
-        ...
 
 
 _parts: WeakSet[Forked] = WeakSet()

@@ -39,7 +39,6 @@ class Guard(Protocol):
 
     def before(self, lanes: Int64, steps: int) -> None:
         """Prepare for a write of `steps` steps to each of `lanes`."""
-        ...
 
 
 class LaneClaims(Protocol):
@@ -47,11 +46,9 @@ class LaneClaims(Protocol):
 
     def before(self, lanes: Int64) -> bool:
         """Claim those of `lanes` that have to be claimed before a write, or refuse; return whether any were claimed."""
-        ...
 
     def resume(self) -> None:
         """Let the first writer of each lane continue its stream."""
-        ...
 
 
 class Adding:

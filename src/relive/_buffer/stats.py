@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -178,7 +177,7 @@ def snapshot(
     report: Callable[[], Report],
     ids: Int64,
     weights: Float32,
-    counts: Mapping[str, int],
+    counts: Mapping[str, Any],
     limiter: LimiterStats | None = None,
     autosave: AutosaveStats | None = None,
     chances: Float64 | None = None,
@@ -193,53 +192,39 @@ def snapshot(
         report: The sampler's part.
         ids: As above.
         weights: As above.
-        counts: Sums that are in no array.
+        counts: Sums that are in no array, and `nbytes`, as `Stats` names them.
         limiter: Its part.
         autosave: Its part.
         chances: The probabilities of those of the ids that can still be drawn.
     """
-    known, tally = {"capacity": ring.lanes * ring.steps, **counts}, dict(ring.tally())
+    tally, ages, wide = dict(ring.tally()), ring.ages(ids), weights.astype(np.float64)
+    added, capacity = tally["added"], ring.lanes * ring.steps
     tally["drawable"] -= missing
     tally["waiting"] += missing
-    return partial(_stats, tally, ring.ages(ids), weights, report, known, limiter, autosave, chances)
 
+    def stats() -> Stats:
+        return Stats(
+            size=tally["stored"],
+            drawable=tally["drawable"],
+            waiting=tally["waiting"],
+            added=added,
+            replay_ratio=counts["drawn"] / added if added else 0.0,
+            cuts=tally["cuts"],
+            unbootstrapped=tally["unbootstrapped"],
+            ends=tally["ends"],
+            repeated_finals=tally["repeats"],
+            age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
+            capacity=capacity,
+            **counts,
+            effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,
+            limiter=limiter,
+            autosave=autosave,
+            draw_age=(float(ages.mean()), float(np.quantile(ages, 0.95))) if len(ages) else (),
+            draw_entropy=evenness(chances, tally["drawable"]),
+            **vars(report()),
+        )
 
-def _stats(
-    tally: Mapping[str, int],
-    ages: Int64,
-    weights: Float32,
-    report: Callable[[], Report],
-    counts: Mapping[str, int],
-    limiter: LimiterStats | None,
-    autosave: AutosaveStats | None,
-    chances: Float64 | None,
-) -> Stats:
-    added = tally["added"]
-    wide = weights.astype(np.float64)
-    return Stats(
-        size=tally["stored"],
-        drawable=tally["drawable"],
-        waiting=tally["waiting"],
-        added=added,
-        replay_ratio=counts["drawn"] / added if added else 0.0,
-        cuts=tally["cuts"],
-        unbootstrapped=tally["unbootstrapped"],
-        ends=tally["ends"],
-        repeated_finals=tally["repeats"],
-        age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
-        capacity=counts["capacity"],
-        nbytes=counts["nbytes"],
-        drawn=counts["drawn"],
-        updates=counts["updates"],
-        stale_updates=counts["stale_updates"],
-        slow_adds=counts["slow_adds"],
-        effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,
-        limiter=limiter,
-        autosave=autosave,
-        draw_age=(float(ages.mean()), float(np.quantile(ages, 0.95))) if len(ages) else (),
-        draw_entropy=evenness(chances, tally["drawable"]),
-        **vars(report()),
-    )
+    return stats
 
 
 def evenness(chances: Float64 | None, items: int) -> float | None:

@@ -19,12 +19,10 @@ class SaverOfBuffer(Protocol):
     @property
     def known(self) -> set[str]:
         """Tokens of the saves that the buffer continues."""
-        ...
 
     @property
     def taken(self) -> bool:
         """True in a thread that is saving."""
-        ...
 
 
 class AutosaveOfBuffer(Protocol):
@@ -35,15 +33,12 @@ class AutosaveOfBuffer(Protocol):
     @property
     def closed(self) -> bool:
         """True once it has ended."""
-        ...
 
     def stats(self) -> AutosaveStats:
         """Report the saves so far."""
-        ...
 
     def close(self) -> None:
         """End it, with a last save."""
-        ...
 
 
 class KeeperOfBatches(Protocol):

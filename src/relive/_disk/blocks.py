@@ -75,7 +75,6 @@ class Stream(Protocol):
 
     def rows(self, count: int) -> Array:
         """Return the next `count` entries; the next call overwrites them."""
-        ...
 
 
 class Entries(Protocol):
@@ -86,19 +85,15 @@ class Entries(Protocol):
 
     def rows(self, first: int, last: int) -> Array:
         """Return the entries `[first, last)` of the first axis."""
-        ...
 
     def read(self, first: int, out: Array) -> None:
         """Fill the bytes of `out` with those of the array from the entry `first` on."""
-        ...
 
     def stream(self) -> Stream:
         """Return a stream of the array from its first entry on."""
-        ...
 
     def lost(self, damage: Sequence[int]) -> Bool:
         """Mark the entries that are damaged; `damage`: the offsets of damaged chunks of the file."""
-        ...
 
 
 class Plain:

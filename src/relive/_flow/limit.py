@@ -34,7 +34,7 @@ _FIRST, _LONGEST, _STALL = 20e-6, 0.01, 5.0
 _PRESENCE = 0.5  # seconds from one look to the next whether the buffer's process is there
 
 
-class Stopped(Exception):
+class WaitStopped(Exception):
     """Ends the wait of a thread that is no longer needed."""
 
 
@@ -157,7 +157,7 @@ class Limit:
 
         Raises:
             RateLimitTimeout, ArgumentError: As in `wait_to_insert`.
-            Stopped: `stopped()` is true.
+            WaitStopped: `stopped()` is true.
         """
         call = _Call(self, False, items, at, there)
         return since if call.may() else self._wait(call, since, stopped)
@@ -244,7 +244,7 @@ class Limit:
         while not call.may():
             waited = time.monotonic() - begin
             if stopped is not None and stopped():
-                raise Stopped
+                raise WaitStopped
             self._check_buffer(call.at)
             if timeout is not None and waited >= timeout:
                 raise RateLimitTimeout(event(f"Waited for {timeout:g} s; {call.reason()}", call.at, call.remedy()))

@@ -16,7 +16,7 @@ from .._base import check, forks
 from .._base.extras import needs
 from ..batch import AnyBatch, Batch
 from ..errors import ArgumentError, ReliveError, event, message
-from .limit import Stopped
+from .limit import WaitStopped
 
 if TYPE_CHECKING:
     from typing import NamedTuple as Record
@@ -178,7 +178,7 @@ class _Worker:
             made: Batch | _Failure
             try:
                 made = self._draw(self._is_stopped)
-            except Stopped:
+            except WaitStopped:
                 return
             except BaseException as error:
                 made = _Failure(error)

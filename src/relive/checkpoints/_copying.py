@@ -35,7 +35,6 @@ class BufferClass(Protocol[B]):
 
     def _of(self, core: Core) -> B:
         """Make a buffer of its parts."""
-        ...
 
 
 class BufferCopy(Frozen):

@@ -38,19 +38,15 @@ class Saveable(Protocol):
 
     def save(self, path: str, *, keep: int, wait: bool) -> Saved:
         """Save as `ReplayBuffer.save` does."""
-        ...
 
     def _saver(self) -> Saver:
         """Return the writer of these saves."""
-        ...
 
     def _changes(self) -> object:
         """Return an object that differs after every call that changes the contents of a save."""
-        ...
 
     def _inside(self) -> bool:
         """Tell if this thread is inside a call, so that no save can be waited for."""
-        ...
 
 
 class Autosave:

@@ -153,7 +153,6 @@ class Takes(Protocol):
 
     def cut(self, mask: Tensor) -> None:
         """End the streams of lanes."""
-        ...
 
 
 def boundaries_for(buffer: ReplayBuffer) -> float:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .._disk.device_counts import BETA, DRAWS, MISPLACED, NOT_FINITE, SERVED, UNFIT, UNKNOWN, UNWRITTEN
 from ..errors import ArgumentError, NotEnoughData, PriorityError, StaleId, event
-from ._seen import Seen
+from ._seen import DeviceNumbers
 
 _CALL = "found on the device by an earlier call"
 _NOTHING = f"{_CALL}, and nothing was changed by it"
@@ -30,7 +30,7 @@ class Late:
     """
 
     def __init__(self, flags: Tensor) -> None:
-        self._flags, self._seen, self._told = flags, Seen(flags), [0] * len(flags)
+        self._flags, self._seen, self._told = flags, DeviceNumbers(flags), [0] * len(flags)
 
     def look(self) -> None:
         """Raise an error that has become known; nothing is waited for.

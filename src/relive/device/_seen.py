@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class Seen:
+class DeviceNumbers:
     """Looks at a few numbers that calls on the device change.
 
     A CUDA device copies them to pinned memory behind an event, and a later look sees what has come. On the CPU they are

@@ -104,11 +104,9 @@ class Pipeline(Protocol):
         autoreset_mode: AutoresetMode,
     ) -> None:
         """Step `num_envs` environments `calls` times and fill the buffer; an earlier run's items are overwritten."""
-        ...
 
     def items(self) -> Iterable[Any]:
         """Return every stored item: `(obs, reward, bootstrap, next_obs)`, or objects or mappings with these names."""
-        ...
 
 
 class PlainItem(NamedTuple):

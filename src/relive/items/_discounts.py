@@ -27,12 +27,10 @@ class Folding(Protocol):
     @property
     def n_step(self) -> int:
         """Steps of the longest window."""
-        ...
 
     @property
     def gamma(self) -> float:
         """Discount per step."""
-        ...
 
 
 T = TypeVar("T", bound=Folding)

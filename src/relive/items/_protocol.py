@@ -44,7 +44,6 @@ class Expander(Protocol):
 
         `ids` is among them; the buffer adds `weights`. `rng` is its generator, for items that choose at random.
         """
-        ...
 
 
 class Item(Protocol):
@@ -57,17 +56,14 @@ class Item(Protocol):
     @abstractmethod
     def window(self, schema: Schema) -> Window:
         """Return the steps at which the item can start, and the rows that it needs around them."""
-        ...
 
     @abstractmethod
     def check(self, schema: Schema, steps: int) -> None:
         """Refuse, with the reason, a schema or a number of steps per lane that the item cannot work with."""
-        ...
 
     @abstractmethod
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand slots of `ring`, whose columns are those of `schema.columns`."""
-        ...
 
     @property
     def time_major(self) -> bool | None:

@@ -36,11 +36,9 @@ class Dataset(Protocol):
 
     def __len__(self) -> int:
         """Return the number of frames."""
-        ...
 
     def __getitem__(self, index: int, /) -> Frame:
         """Return a frame."""
-        ...
 
 
 class _Directory:

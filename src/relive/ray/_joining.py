@@ -16,7 +16,7 @@ from ..items import Item
 from ..items._protocol import sealed
 from ..samplers import Sampler
 from ._law import probabilities, weights
-from ._wire import DrawnPart, ShardPlan, ShardStatus
+from ._wire import DrawnPart, ShardPlan, ShardStatus, sliced
 
 # Blocks that are kept for the next batches.
 _KEPT, _KEPT_BYTES = 64, 256 << 20
@@ -80,7 +80,7 @@ class Joiner:
     def _joined(self, n: int, parts: Sequence[tuple[Int64, dict[str, Array]]]) -> dict[str, Any]:
         paths: dict[str, None] = dict.fromkeys(path for _, fields in parts for path in fields)
         joined: dict[str, Array] = {}
-        where = [_slice(places) for places, _ in parts]
+        where = [sliced(places) for places, _ in parts]
         for path in paths:
             arrays = [fields[path] if path in fields else self._view(fields, path) for _, fields in parts]
             axis = int(self._time_major and path not in self._single)
@@ -103,13 +103,6 @@ class Joiner:
         view = self._views[root]
         whole, steps = fields[view.whole + dot + rest], slice(view.begin, view.end)
         return whole[steps] if self._time_major else whole[:, steps]
-
-
-def _slice(places: Int64) -> Any:
-    """Return places as a slice, where they follow each other: a copy then is one block."""
-    first = int(places[0])
-    together = int(places[-1]) - first + 1 == len(places) and bool((np.diff(places) == 1).all())
-    return slice(first, first + len(places)) if together else places
 
 
 def _least(chance: float, status: ShardStatus) -> float:

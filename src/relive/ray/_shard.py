@@ -32,11 +32,9 @@ class Ledger(Protocol):
 
     def get(self, shard: int) -> int | None:
         """Return the life that the shard began last; None if it was never started."""
-        ...
 
     def put(self, shard: int, life: int) -> None:
         """Remember it."""
-        ...
 
 
 class Shard:

@@ -40,27 +40,21 @@ class Transport(Protocol):
     @property
     def shards(self) -> int:
         """The number of shards."""
-        ...
 
     def call(self, shard: int, method: str, *arguments: Any) -> Any:
         """Call a shard's method; return at once, with a promise. Calls of one caller keep their order."""
-        ...
 
     def store(self) -> float:
         """Return the bytes of the smallest store that large replies travel through; infinity if there is none."""
-        ...
 
     def clock(self) -> float:
         """Return seconds since some moment."""
-        ...
 
     def at_end(self, end: Callable[[], None]) -> None:
         """Call `end` when this process ends by itself, as long as calls can be made."""
-        ...
 
     def wait(self, promises: Sequence[Any], timeout: float) -> list[bool]:
         """Wait until all are kept or broken, at most so many seconds; return which of them are."""
-        ...
 
     def take(self, promise: Any) -> Any:
         """Return the result of a promise that is kept; raise the error of one that is broken.
@@ -69,7 +63,6 @@ class Transport(Protocol):
             ShardUnavailable: The shard did not answer.
             ReliveError: What its method raised.
         """
-        ...
 
 
 class ShardStatus(Record):
@@ -185,3 +178,11 @@ def packed(item: Item, fields: dict[str, Any]) -> dict[str, Array]:
         if whole is not None and np.may_share_memory(flat[path], whole):
             del flat[path]
     return {path: np.ascontiguousarray(array) for path, array in flat.items()}
+
+
+def sliced(positions: Int64) -> Int64 | slice:
+    """Return ascending positions as a slice, where they are equally far apart: a copy then needs no index."""
+    steps = np.diff(positions)
+    if len(positions) and (steps == steps[:1]).all():
+        return slice(int(positions[0]), int(positions[-1]) + 1, int(steps[0]) if len(steps) else 1)
+    return positions

@@ -17,7 +17,7 @@ from .._schema.step_parser import ParsedStep, StepParser
 from ..errors import ArgumentError, ReliveError, message
 from ._blocks import Filling
 from ._sending import STALL, BlockQueue, Sender
-from ._wire import ShardPlan, ShardUnavailable, Transport
+from ._wire import ShardPlan, ShardUnavailable, Transport, sliced
 
 
 class Writer:
@@ -48,7 +48,7 @@ class Writer:
             mine = np.flatnonzero(shards == shard)
             queue = BlockQueue(transport, shard, self._name, plan.schema, lanes[mine], clock)
             self._place[mine] = np.arange(len(mine))
-            self._queues.append((queue, mine, _sliced(mine)))
+            self._queues.append((queue, mine, sliced(mine)))
         self._sender = Sender(transport, [queue for queue, _, _ in self._queues], lanes.tolist(), clock)
         weakref.finalize(self, self._sender.leave).atexit = False
 
@@ -210,11 +210,3 @@ class Writer:
         if filling.empty:
             filling.begun = self._clock()
             self._sender.changed.notify_all()
-
-
-def _sliced(positions: Int64) -> Int64 | slice:
-    """Return positions as a slice, where they are equally far apart."""
-    steps = np.diff(positions)
-    if len(positions) > 1 and (steps == steps[0]).all():
-        return slice(int(positions[0]), int(positions[-1]) + 1, int(steps[0]))
-    return positions

@@ -90,17 +90,14 @@ class Index(Protocol):
         Where `ring.cleared(seen)`, also forget what earlier priorities have left, such as the largest of them.
         All or nothing: a call that raises has changed nothing.
         """
-        ...
 
     @abstractmethod
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
         """Draw `n` slots, using at most one call of `rng.random`; the last `refresh` has returned at least 1."""
-        ...
 
     @abstractmethod
     def report(self) -> Callable[[], Report]:
         """Take what the statistics need; the function that is returned computes them, outside of the buffer's lock."""
-        ...
 
     @property
     def update(self) -> Callable[[Int64, Float64, Bool | None], None] | None:
@@ -191,12 +188,10 @@ class Sampler(Protocol):
     @abstractmethod
     def replacement(self) -> bool:
         """True if a draw may repeat an item."""
-        ...
 
     @abstractmethod
     def index(self, ring: Ring, memory: Memory) -> Index:
         """Return an index over the slots of `ring`, whose arrays `memory.host` has under the names of `spec`."""
-        ...
 
     @property
     def prioritizes(self) -> bool:

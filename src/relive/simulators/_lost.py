@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..device._seen import Seen
+from ..device._seen import DeviceNumbers
 
 
 class Lost:
@@ -17,7 +17,7 @@ class Lost:
 
     def __init__(self, device: torch.device) -> None:
         self._found = torch.zeros(1, dtype=torch.bool, device=device)
-        self._seen = Seen(self._found)
+        self._seen = DeviceNumbers(self._found)
 
     def note(self, lost: Tensor) -> None:
         """Note a stored step, whose `lost` lanes, bool `[L]`, have no final observation."""

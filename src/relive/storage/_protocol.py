@@ -24,7 +24,6 @@ class Storage(Protocol):
             ArgumentError: The arrays cannot fit; nothing has been reserved.
             StorageError: What was found belongs to another buffer, or is damaged.
         """
-        ...
 
 
 @runtime_checkable
@@ -34,9 +33,7 @@ class Joint(Storage, Protocol):
     @property
     def address(self) -> str:
         """The name or the path by which they open it."""
-        ...
 
     @property
     def file(self) -> str:
         """The file that has the arrays."""
-        ...

@@ -26,16 +26,13 @@ class ItemModel(Protocol):
     @property
     def starts(self) -> int:
         """Items start at every `starts`-th step of a lane."""
-        ...
 
     @property
     def older(self) -> int:
         """Rows before the anchor that the item reads; with stacked frames, at least the older frames of its own."""
-        ...
 
     def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
         """Return the fields of the item but `ids`, or None while it is not complete."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from .._base.types import Array
 from .._disk import safetensors
 from .._disk.files import Folder, read_at, reported, size_of
 from .._disk.json_files import damaged
-from .._ring import kernels
+from .._disk.rows import checksums, copy_steps
 from ..errors import CorruptionError, SchemaError, StorageError, message
 from . import _frames
 from ._entry import FACTS, FORMATS, MOST_WEIGHTS, Entry, file_name, header_of
@@ -81,7 +81,7 @@ class TrajectoryBlock:
             if frames is not None and column.path in layout.compressed:
                 table[: len(array), number] = frames[: len(array), number]
             else:
-                table[: len(array), number] = kernels.active().checksums(array)
+                table[: len(array), number] = checksums(array)
         return table
 
     def compressing(self, compress: bool = True) -> TrajectoryBlock:
@@ -117,7 +117,7 @@ def _copied(
         if len(copy) > length:
             path = ("next_obs", *column.path[1:])
             later = np.ascontiguousarray(given[path])
-            if not kernels.active().copy_steps(np.ascontiguousarray(now), later, copy):
+            if not copy_steps(np.ascontiguousarray(now), later, copy):
                 return None, frozenset([path])
         else:
             copy[:] = now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .._base.memory import Arena
@@ -18,7 +18,7 @@ from ._entry import Entry, file_name
 from ._index import Table
 from ._source import SafetensorsSource
 from ._store import StoredTrajectory
-from .formats import Checkpoints, Examined, Format, Loaded, Written
+from .formats import Checkpoints, Examined, Format, Loaded, Numbered, Written
 
 _PATIENCE = 8  # times that a directory is looked at until all of its files are there
 _PAUSE = 0.01  # seconds, while another process renames files
@@ -61,13 +61,7 @@ def _settled(folder: Folder, share: tuple[int, int], complete: bool) -> tuple[Ta
     return table.share(*share), facts
 
 
-def write(
-    target: Folder,
-    trajectories: Iterable[tuple[int, StoredTrajectory]],
-    counter: int,
-    draws: str | None,
-    written: Written,
-) -> None:
+def write(target: Folder, trajectories: Numbered, counter: int, draws: str | None, written: Written) -> None:
     """Write trajectories as a checkpoint into a directory that is empty, or has an earlier one of the same buffer.
 
     Args:
@@ -144,10 +138,5 @@ def examined(folder: Folder) -> Examined:
     return Examined(table, [file_name(id_) for id_ in table.ids], (), SafetensorsSource(folder))
 
 
-OWN = Format(
-    name="safetensors",
-    title="relive's",
-    holds=_holds,
-    checkpoints=Checkpoints(_opened, write),
-    examined=examined,
-)
+_CHECKPOINTS = Checkpoints(_opened, write)
+OWN = Format(name="safetensors", title="relive's", holds=_holds, checkpoints=_CHECKPOINTS, examined=examined)

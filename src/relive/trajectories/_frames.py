@@ -15,7 +15,7 @@ import numpy as np
 from .._base.extras import needs
 from .._base.forks import importing
 from .._base.types import Array, Bytes, Int64
-from .._ring import kernels
+from .._disk.rows import read_spans
 from ._entry import Entry
 from ._layout import FieldLayout
 from ._plan import most_of_frame
@@ -106,7 +106,7 @@ def read(files: Int64, starts: Int64, ends: Int64, places: Int64, sums: Array, o
         sizes = until[here] - begins[here]
         at = np.cumsum(sizes) - sizes
         data: Bytes = np.empty(int(sizes.sum()), np.uint8)
-        failed, found = kernels.active().read_spans(files[here], starts[here] + begins[here], sizes, at, data)
+        failed, found = read_spans(files[here], starts[here] + begins[here], sizes, at, data)
         bad = found != sums[here]
         if failed < 0:
             failed = int(np.argmax(bad)) if bad.any() else _decompress(data, at, sizes, out, targets[here])

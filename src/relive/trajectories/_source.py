@@ -18,8 +18,7 @@ from .._base.memory import Arena
 from .._base.nests import Path
 from .._base.types import Array, Int64
 from .._disk.files import Folder, at_once, kept_open, let_go, read_at, read_into, reported, size_of
-from .._ring import kernels
-from .._ring.plans import RowsRead
+from .._disk.rows import checksums, read_rows, scatter_rows
 from ..errors import CorruptionError, StorageError, event, message
 from . import _frames, _open_files
 from ._block import TrajectoryBlock, memory_of, read_header
@@ -33,7 +32,6 @@ _NUMBERS = itertools.count()
 _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory
 _LOADED = 8  # files of which they are read in one draw
 _MOST_NARROW = 256 << 20  # bytes of the narrow fields of all of them
-_NOTHING_READ = RowsRead(-1, np.empty(0, np.uint32))
 _SUMS, _BEGINS = (), ("",)  # paths of no field: the table of checksums, and where frames begin
 
 
@@ -104,7 +102,7 @@ class HeldRows:
         if shift not in self._rows:
             self._rows[shift] = np.zeros(len(self._which), np.int64)
             self._rows[shift][self._wanted.targets] = self._wanted.shifted(shift)
-        kernels.active().scatter_rows([each[path] for each in self._arrays], self._which, self._rows[shift], out)
+        scatter_rows([each[path] for each in self._arrays], self._which, self._rows[shift], out)
         return True
 
 
@@ -113,13 +111,18 @@ class Source(Protocol):
 
     folder: Folder
 
+    def name(self, entry: Entry) -> str:
+        """Return the name of a trajectory's file."""
+
+    def at(self, entry: Entry) -> str:
+        """Return the path of a trajectory's file, for errors."""
+        return f"{self.folder.path}/{self.name(entry)}"
+
     def block(self, entry: Entry) -> TrajectoryBlock:
         """Read a whole trajectory."""
-        ...
 
     def metadata(self, entry: Entry) -> Metadata:
         """Read the fields that a trajectory has once."""
-        ...
 
     def read(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
         """Read single rows of trajectories with the same fields: each row of those in `outs` goes to its target there.
@@ -128,31 +131,41 @@ class Source(Protocol):
             CorruptionError: A file has another size, or a row does not match its checksum.
             StorageError: A file is missing.
         """
-        ...
+        most, count = self.most(), len(wanted.table)
+        for first in range(0, count, most):
+            self.read_some(wanted.of(np.arange(first, min(first + most, count))), outs)
+
+    def most(self) -> int:
+        """Return the number of files that are read from at once."""
+
+    def read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
+        """Read from files all of which are open meanwhile."""
 
     def forget(self, id_: int | None = None) -> None:
         """Close a trajectory's file if it is kept open, so that deleting it frees its space; None: all files."""
-        ...
 
     def close(self) -> None:
         """Close everything."""
-        ...
+        self.forget()
+        self.folder.close()
 
 
-class SafetensorsSource:
+class SafetensorsSource(Source):
     """relive's own files. A draw reads little more than it returns, and leaves files open for the next one."""
 
     def __init__(self, folder: Folder, arena: Arena | None = None) -> None:
         self.folder, self._arena, self._number = folder, arena or Arena(), next(_NUMBERS)
-        self._kernels: Any = kernels.active()
         self._checked: list[FieldLayout] = []
         weakref.finalize(self, _open_files.forget_all, self._number).atexit = False
 
+    def name(self, entry: Entry) -> str:
+        """Return the name of a trajectory's file."""
+        return file_name(entry.id)
+
     def block(self, entry: Entry) -> TrajectoryBlock:
         """Read a whole trajectory; its header is compared with the entry, and every row with its checksum."""
-        name = file_name(entry.id)
-        at = f"{self.folder.path}/{name}"
-        with self.folder.reading(name) as fd:
+        at = self.at(entry)
+        with self.folder.reading(self.name(entry)) as fd:
             header = read_header(fd, at, entry.id)
             found, plan, stored = header.entry, header.entry.plan, header.entry.layout.stored
             shapes: list[tuple[tuple[int, ...], Any]]
@@ -184,9 +197,8 @@ class SafetensorsSource:
 
     def metadata(self, entry: Entry) -> Metadata:
         """Read the fields that a trajectory has once."""
-        name = file_name(entry.id)
-        with self.folder.reading(name) as file:
-            return read_header(file, f"{self.folder.path}/{name}").metadata
+        with self.folder.reading(self.name(entry)) as file:
+            return read_header(file, self.at(entry)).metadata
 
     def forget(self, id_: int | None = None) -> None:
         """Close a trajectory's file if it is kept open, so that deleting it frees its space; None: all files."""
@@ -195,23 +207,11 @@ class SafetensorsSource:
         else:
             _open_files.forget((self._number, id_))
 
-    def close(self) -> None:
-        """Close everything."""
-        self.forget()
-        self.folder.close()
+    def most(self) -> int:
+        """Return the number of files that are read from at once."""
+        return at_once()
 
-    def read(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
-        """Read single rows of many trajectories, of a bounded number at once.
-
-        Raises:
-            CorruptionError: A file has another size, or a row does not match its checksum.
-            StorageError: A file is missing.
-        """
-        most, count = at_once(), len(wanted.table)
-        for first in range(0, count, most):
-            self._read_some(wanted.of(np.arange(first, min(first + most, count))), outs)
-
-    def _read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
+    def read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
         """Read from files all of which are open meanwhile."""
         known = wanted.table.known
         files: list[_open_files.OpenFile] = []
@@ -294,7 +294,7 @@ class SafetensorsSource:
             array: Any = np.empty((steps * entry.width, *column.shape), column.stored)
             found[column.path] = array
             sound &= read_into(fd, entry.start + plan.starts[number], [array.reshape(-1).view(np.uint8).data])
-            sound &= np.array_equal(self._kernels.checksums(array), sums[: len(array), number])
+            sound &= np.array_equal(checksums(array), sums[: len(array), number])
         return found if sound else {}  # a draw of the damaged row says so
 
     def _at(self, table: Table, k: int) -> str:
@@ -313,7 +313,7 @@ class SafetensorsSource:
         if not len(new):
             return
         marks = np.zeros((len(new), 1), np.uint32)
-        self._kernels.read_rows(handles[new], offsets[new], np.arange(len(new)), marks)
+        read_rows(handles[new], offsets[new], np.arange(len(new)), marks)
         other = np.flatnonzero(marks[:, 0] != table.records["checksum"][new])
         if len(other):
             k = int(new[other[0]])
@@ -336,7 +336,7 @@ class SafetensorsSource:
             if stored in packed:
                 bad = rows.unpack(begins[targets, packed[stored] :][:, :2], sums[targets, k], out)
             else:
-                read, (failed, found) = rows.take(stored, rows.plan.starts[k], layout.stored[k].nbytes, shift, out)
+                read, failed, found = rows.take(stored, rows.plan.starts[k], layout.stored[k].nbytes, shift, out)
                 if not len(read):
                     continue
                 wrong = found != sums[targets[read], k]
@@ -367,14 +367,18 @@ class _FileRows:
         self._wanted, self._count, self._every = wanted, count, np.arange(len(wanted.rows))
         self._held = HeldRows(wanted, [file.narrow for file in files], count)
 
-    def take(self, path: Path, begins: Int64, nbytes: int, shift: int, out: Array) -> tuple[Int64, RowsRead]:
-        """Copy and read the rows of a field; returns the positions of those that were read, and their checksums."""
+    def take(self, path: Path, begins: Int64, nbytes: int, shift: int, out: Array) -> tuple[Int64, int, Array]:
+        """Copy and read the rows of a field.
+
+        Returns:
+            The positions of those that were read, the first of these that failed, or -1, and their checksums.
+        """
         read = self._held.missing if self._held.take(path, shift, out) else self._every
         if not len(read):
-            return read, _NOTHING_READ
+            return read, -1, np.empty(0, np.uint32)
         which = self._wanted.which[read]
         at = (self._start + begins)[which] + self._wanted.shifted(shift)[read] * nbytes
-        return read, kernels.active().read_rows(self.files[which], at, self._wanted.targets[read], out)
+        return read, *read_rows(self.files[which], at, self._wanted.targets[read], out)
 
     def tables(self, shift: int) -> tuple[Array, Int64]:
         """Read the checksums of all fields, and the places where frames begin and end, for each row of the batch.

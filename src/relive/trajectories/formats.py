@@ -22,6 +22,7 @@ from ._store import StoredTrajectory
 from .trajectory import Trajectory
 
 Written = Callable[[int], None]  # called with the number of trajectories written so far
+Numbered = Iterable[tuple[int, StoredTrajectory]]  # trajectories with their new ids, in order
 
 
 class Loaded(NamedTuple):
@@ -50,7 +51,7 @@ class Checkpoints(NamedTuple):
     """
 
     open: Callable[[Folder, Arena, tuple[int, int], bool, bool], Loaded]
-    write: Callable[[Folder, Iterable[tuple[int, StoredTrajectory]], int, str | None, Written], None]
+    write: Callable[[Folder, Numbered, int, str | None, Written], None]
 
 
 class Examined(NamedTuple):

@@ -24,7 +24,7 @@ from ._draws import DrawGenerator
 from ._frames import package
 from ._layout import check_alike
 from ._store import StoredTrajectory
-from .formats import Format, Loaded, Written, checkpoints_of, format_named, format_of, opened
+from .formats import Format, Loaded, Numbered, Written, checkpoints_of, format_named, format_of, opened
 from .trajectory import Trajectory, as_trajectory
 
 Directory: TypeAlias = str | os.PathLike[str]
@@ -280,14 +280,9 @@ def _in_memory(block: TrajectoryBlock) -> StoredTrajectory:
 
 
 def _write(
-    trajectories: Iterable[tuple[int, StoredTrajectory]],
-    target: Directory,
-    layout: Format,
-    counter: int,
-    draws: DrawGenerator | None,
-    written: Written,
+    trajectories: Numbered, target: Directory, layout: Format, counter: int, draws: DrawGenerator | None, done: Written
 ) -> None:
     """Write trajectories, each with its new id, to a new directory."""
     with empty_folder(target) as folder:
         state = None if draws is None else draws.state()
-        checkpoints_of(layout, folder.path).write(folder, trajectories, counter, state, written)
+        checkpoints_of(layout, folder.path).write(folder, trajectories, counter, state, done)

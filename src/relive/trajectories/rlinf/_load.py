@@ -1,23 +1,41 @@
-"""Open RLinf's directories."""
+"""RLinf's directories: recognised, and opened."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 
 from ..._base.memory import Arena
 from ..._base.warned import warn
 from ..._disk.files import Folder
 from ...errors import ArgumentError, SchemaError, StorageError, event, message
+from .._catalog import ATTEMPTS
 from .._draws import DrawGenerator, restored
 from .._entry import Entry
 from .._index import Table
 from .._layout import FieldLayout
-from ..formats import Examined, Loaded
+from ..formats import Checkpoints, Examined, Format, Loaded
 from ._listing import INDEXES, Listing, listing, name_of
 from ._source import RLinfSource
+from ._write import write
 
 
-def opened(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: bool) -> Loaded:
+def _holds(path: str) -> bool:
+    return any(os.path.lexists(os.path.join(path, name)) for name in INDEXES)
+
+
+def _opened(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: bool, complete: bool) -> Loaded:
+    del complete  # RLinf's own checkpoints list files that they do not have
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return _loaded(folder, arena, share, allow_pickle)
+        except StorageError as error:  # the first file may just have been removed by another process
+            if not (left and isinstance(error.__cause__, FileNotFoundError)):
+                raise
+    raise AssertionError
+
+
+def _loaded(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: bool) -> Loaded:
     """Open one of RLinf's directories: a rank's share of its trajectories, and draws in RLinf's order.
 
     Raises:
@@ -36,9 +54,7 @@ def opened(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: b
         table.layouts = [source.fields_of(first)]
     if source.left_out:
         names = ", ".join(f"`{'.'.join(path)}`" for path in source.left_out)
-        at = f"{folder.path}/{name_of(first, found.kind)}"
-        text = event(f"Left out {names}", at, "only tensors, texts, numbers and lists of them are loaded")
-        warn(text)
+        warn(event(f"Left out {names}", source.at(first), "only tensors, texts, numbers and lists of them are loaded"))
     return Loaded(source, table, draws)
 
 
@@ -85,8 +101,7 @@ def _present(folder: Folder, allow_pickle: bool) -> tuple[Listing, list[Entry]]:
         wanted = f"the files of {len(named)} trajectories"
         if not present:
             raise StorageError(message(wanted, "none", folder.path))
-        text = message(wanted, f"{len(present)}", folder.path, "trajectories without a file are left out")
-        warn(text)
+        warn(message(wanted, f"{len(present)}", folder.path, "trajectories without a file are left out"))
     return found, present
 
 
@@ -96,3 +111,7 @@ def _draws(found: Listing, path: str) -> DrawGenerator | None:
     if found.seed is None:
         return None
     return DrawGenerator.torch(found.seed)
+
+
+_CHECKPOINTS = Checkpoints(_opened, write)
+FORMAT = Format(name="pt", title="RLinf's", holds=_holds, checkpoints=_CHECKPOINTS, examined=examined)

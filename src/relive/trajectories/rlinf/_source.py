@@ -15,13 +15,13 @@ from ..._base.memory import Arena
 from ..._base.nests import Path, nested
 from ..._base.types import Array, Int64
 from ..._disk.files import Folder
-from ..._ring import kernels
+from ..._disk.rows import scatter_rows
 from ...errors import SchemaError, StorageError, message
 from .._block import TrajectoryBlock, packed
 from .._entry import MOST_WEIGHTS, Entry
 from .._layout import FieldColumn, FieldLayout, check_alike
 from .._metadata import Metadata, checked, to_json
-from .._source import WantedRows
+from .._source import Source, WantedRows
 from ..trajectory import LEADING, TRAILING, Trajectory
 from ._file import FileContents, contents
 from ._listing import name_of
@@ -47,7 +47,7 @@ class _MappedFile(NamedTuple):
     epochs: dict[Path, int]
 
 
-class RLinfSource:
+class RLinfSource(Source):
     """RLinf's files. All of them must have the fields of the first one that was opened."""
 
     def __init__(self, folder: Folder, arena: Arena, kind: str) -> None:
@@ -64,19 +64,16 @@ class RLinfSource:
             for known in (self._open, self._sound):
                 known.pop(id_, None) if id_ is not None else known.clear()
 
-    def close(self) -> None:
-        """Close everything."""
-        self.forget()
-        self.folder.close()
+    def name(self, entry: Entry) -> str:
+        """Return the name of a trajectory's file."""
+        return name_of(entry, self.kind)
 
-    def read(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
-        """Read single rows. A file's checksums are compared when it is first opened."""
-        most, count = _MOST_OPEN[self.kind], len(wanted.table)
-        for first in range(0, count, most):
-            self._read_some(wanted.of(np.arange(first, min(first + most, count))), outs)
+    def most(self) -> int:
+        """Return the number of files that are in memory at once."""
+        return _MOST_OPEN[self.kind]
 
-    def _read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
-        """Read from files all of which are in memory meanwhile."""
+    def read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
+        """Read from files all of which are in memory meanwhile; checksums are compared when one is first opened."""
         table, which, rows, targets = wanted
         files, widths = [self._mapped(entry) for entry in table], table.records["width"].astype(np.int64)[which]
         for path, out in outs.items():
@@ -84,7 +81,7 @@ class RLinfSource:
             epochs = np.array([file.epochs.get(path, 0) for file in files])[which]
             blocks[targets], places[targets] = which, _in_file(path, rows, widths, epochs)
             raw: Any = out.reshape(len(out), -1).view(np.uint8)
-            kernels.active().scatter_rows([file.rows[path] for file in files], blocks, places, raw)
+            scatter_rows([file.rows[path] for file in files], blocks, places, raw)
 
     def block(self, entry: Entry) -> TrajectoryBlock:
         """Read a whole trajectory, without the extra rows of rollout epochs."""
@@ -113,11 +110,8 @@ class RLinfSource:
         """Return the fields of all trajectories, after checking that this one has them."""
         self._mapped(entry)
         if self.layout is None:
-            raise StorageError(message("a trajectory with fields", "one without", self._at(entry)))
+            raise StorageError(message("a trajectory with fields", "one without", self.at(entry)))
         return self.layout
-
-    def _at(self, entry: Entry) -> str:
-        return f"{self.folder.path}/{name_of(entry, self.kind)}"
 
     def _mapped(self, entry: Entry) -> _MappedFile:
         """Return a file in memory, read again if it is another one now.
@@ -126,7 +120,7 @@ class RLinfSource:
         """
         with self._lock:
             kept = self._open.pop(entry.id, None)
-        with self.folder.reading(name_of(entry, self.kind)) as fd:
+        with self.folder.reading(self.name(entry)) as fd:
             if kept is None or kept.version != _version(fd):
                 kept, _, _ = self._load(fd, entry)
         with self._lock:
@@ -136,12 +130,12 @@ class RLinfSource:
         return kept
 
     def _loaded(self, entry: Entry) -> tuple[_MappedFile, FileContents, FieldLayout]:
-        with self.folder.reading(name_of(entry, self.kind)) as fd:
+        with self.folder.reading(self.name(entry)) as fd:
             return self._load(fd, entry)
 
     def _load(self, fd: int, entry: Entry) -> tuple[_MappedFile, FileContents, FieldLayout]:
         version = _version(fd)
-        found = contents(fd, self.kind, self._at(entry), compare=self._sound.get(entry.id) != version)
+        found = contents(fd, self.kind, self.at(entry), compare=self._sound.get(entry.id) != version)
         layout, epochs = layout_in(found.tensors, entry)
         if self.layout is None:
             _, self.left_out = _metadata(found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from .._block import TrajectoryBlock
 from .._entry import Entry
 from .._layout import FieldLayout
 from .._store import StoredTrajectory
+from ..formats import Numbered, Written
 from ..trajectory import MAPPINGS, TENSORS
 from ._listing import GENERATOR, INDEX, INDEXES, METADATA, listing, name_of
 from ._source import RLinfSource
@@ -28,13 +28,7 @@ _KIND = "pt"
 _RLINF_SEED = 1234  # RLinf's default
 
 
-def write(
-    target: Folder,
-    trajectories: Iterable[tuple[int, StoredTrajectory]],
-    counter: int,
-    draws: str | None,
-    progress: Callable[[int], None],
-) -> None:
+def write(target: Folder, trajectories: Numbered, counter: int, draws: str | None, written: Written) -> None:
     """Write trajectories, each with its new id, as one of RLinf's directories.
 
     Files of an earlier save with the same contents are kept. The new index is renamed last, and only then are files
@@ -48,7 +42,7 @@ def write(
         trajectories: New ids and trajectories, in order.
         counter: The next id.
         draws: The generator's state.
-        progress: Called with the number of trajectories written so far.
+        written: Called with the number of trajectories written so far.
 
     Raises:
         SchemaError: RLinf cannot load such fields.
@@ -72,7 +66,7 @@ def write(
             "shape": [entry.length, entry.width, *shape],
             "model_weights_id": entry.model_weights_id,
         }
-        progress(count)
+        written(count)
     target.sync()
     metadata = {
         "trajectory_format": _KIND,
@@ -121,8 +115,8 @@ def _compare(target: RLinfSource, entry: Entry, block: TrajectoryBlock) -> None:
         old[path].dtype == array.dtype and old[path].tobytes() == array.tobytes() for path, array in new.items()
     )
     if not alike:
-        remedy, at = "save to an empty directory", f"{target.folder.path}/{name_of(entry, _KIND)}"
-        raise StorageError(message("an earlier checkpoint of this buffer", "another buffer's", at, remedy))
+        wanted, remedy = "an earlier checkpoint of this buffer", "save to an empty directory"
+        raise StorageError(message(wanted, "another buffer's", target.at(entry), remedy))
 
 
 def _measured(layout: FieldLayout) -> tuple[int, ...]:

@@ -1,0 +1,34 @@
+"""Rows in memory and in open files, many by one call; `_ring/kernels_numpy/files.py` has the code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._base.types import Array, Bytes, Int64
+from .._ring.kernels import active
+from .._ring.plans import RowsRead
+
+
+def checksums(rows: Array) -> Array:
+    """Compute the CRC-32 of every row, uint32 `[n]`."""
+    return active().checksums(rows)
+
+
+def copy_steps(now: Array, later: Array, out: Array) -> bool:
+    """Copy steps, and the last one of `later`, to `out`; return whether `later` is `now` one step later."""
+    return active().copy_steps(now, later, out)
+
+
+def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array) -> None:
+    """Copy row `rows[i]` of block `which[i]` to `out[i]`, but where `which[i]` is negative."""
+    active().scatter_rows(list(blocks), which, rows, out)
+
+
+def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRead:
+    """Read rows from open files to `out[places]`; return the first that failed, or -1, and their checksums."""
+    return active().read_rows(files, offsets, places, out)
+
+
+def read_spans(files: Int64, offsets: Int64, sizes: Int64, places: Int64, out: Bytes) -> RowsRead:
+    """Read spans of different sizes to `out`, from the byte `places[i]` on; return as `read_rows`."""
+    return active().read_spans(files, offsets, sizes, places, out)
