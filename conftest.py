@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from depth import LONG, MEMORY
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from ray_cluster import cluster as cluster
 
 # Each test process computes on one core: threads of PyTorch that wait for each other while others use the cores take
@@ -31,6 +32,8 @@ os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 frozen = 0  # modules that were there when the collector was told to pass them over
+if not LONG:  # numbers in the source are no examples: to look for them takes as long as to import all tests
+    providers._get_local_constants = lambda: providers._local_constants
 EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "15"))
 settings.register_profile(
     "relive",

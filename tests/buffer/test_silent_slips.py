@@ -20,7 +20,7 @@ def both_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def streams(
-    buffer: relive.ReplayBuffer, count: int, length: int = 20, *, ends: bool = False, cut: bool = False
+    buffer: relive.ReplayBuffer, count: int, length: int = 6, *, ends: bool = False, cut: bool = False
 ) -> None:
     for episode in range(count):
         for t in range(length):

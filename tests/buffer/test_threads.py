@@ -197,7 +197,7 @@ def test_batches_belong_to_their_callers(size: int, item: relive.Item) -> None:
 
     def job() -> None:
         kept, copies = [], []
-        for i in range(150 if size < 1000 else 40):
+        for i in range(60 if size < 1000 else 20):
             batch = buffer.sample(size)
             view = batch.obs[i % 64 :: size // 20] if i % 2 else batch.next_obs[:50]
             kept.append(view)
@@ -253,7 +253,7 @@ def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, item: r
 
     def learner() -> None:
         try:
-            for _ in range(20):
+            for _ in range(10):
                 batch = buffer.sample(2000) if item.time_major is None else one_by_one(buffer.sample(2000))
                 assert_whole(batch)
                 assert (batch.obs[:, 0, 1] == batch.ids // LANES).all()

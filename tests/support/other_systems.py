@@ -118,8 +118,9 @@ def run(folder: Path) -> None:
         relive.Hindsight(reward=lambda achieved, desired, info: -np.abs(achieved - desired).sum(-1)),
     ]
     steps = np.arange(120, dtype=np.float32).reshape(2, 60, 1) + np.zeros(3, np.float32)
-    for item in items:
-        for sampler in (relive.Uniform(), relive.Prioritized()):
+    uniform, prioritized = relive.Uniform(), relive.Prioritized()
+    if True:
+        for item, sampler in zip(items, (prioritized, uniform, prioritized), strict=True):
             saves = folder / f"{type(item).__name__} {type(sampler).__name__}"
             hindsight = isinstance(item, relive.Hindsight)
             buffer = relive.ReplayBuffer(

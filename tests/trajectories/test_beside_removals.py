@@ -22,7 +22,7 @@ from relive.errors import StorageError
 from relive.trajectories import Prefetch, TrajectoryReplayBuffer, _catalog, _open_files, inspect, verify
 from relive.trajectories._source import SafetensorsSource
 
-SECONDS = 60.0 if LONG else 0.5
+SECONDS = 60.0 if LONG else 0.2
 
 WRITER = """
 import os, sys, time
