@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,35 +76,29 @@ def test_questions_are_those_that_the_command_offers() -> None:
     assert files == set(suite.NAMES)
 
 
-def test_a_file_runs_by_itself(tmp_path: Path) -> None:
+def test_a_file_runs_by_itself(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(suite, "QUICK", TINY)
     out = tmp_path / "report.json"
-    code = (
-        "from benchmarks import n_step, suite; suite.QUICK = suite.TINY; "
-        f"suite.run_file(n_step.QUESTION, ['--quick', '--peers', 'relive', '--out', {str(out)!r}])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "## Three-step returns against one step" in done.stdout
+    suite.run_file(suite.question("n_step"), ["--quick", "--peers", "relive", "--out", str(out)])
+    assert "## Three-step returns against one step" in capsys.readouterr().out
     found = json.loads(out.read_text())
     assert found["questions"][0]["peers"]["relive"]["cells"]["add-n3"]["p20"] > 0
     assert {target["verdict"] for target in found["questions"][0]["targets"]} <= {"pass", "**LOSE**"}
 
 
-def test_a_peer_that_does_not_import_is_named_and_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "cpprb.py").write_text("raise ImportError('no such peer here')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    answer = run_question(suite.question("n_step"), TINY, ["relive", "cpprb"])
-    assert answer.rows["cpprb"].missing == "no such peer here"
-    text = report.markdown([answer], {})
-    assert "* cpprb: skipped, it does not import (no such peer here)" in text
-    assert "| cpprb" not in text
-
-
-def test_a_peer_that_dies_costs_its_own_cells_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_peer_that_dies_or_does_not_import_costs_its_own_cells_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "stable_baselines3.py").write_text("raise ImportError('no such peer here')\n")
     (tmp_path / "cpprb.py").write_text(
         "import os\n__version__ = '0'\nclass ReplayBuffer:\n    def __init__(self, *a, **k): os._exit(9)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    answer = run_question(suite.question("n_step"), TINY, ["cpprb", "relive"])
+    answer = run_question(suite.question("n_step"), TINY, ["cpprb", "sb3", "relive"])
+    assert answer.rows["sb3"].missing == "no such peer here"
+    text = report.markdown([answer], {})
+    assert "* Stable-Baselines3: skipped, it does not import (no such peer here)" in text
+    assert "| Stable-Baselines3" not in text
     assert answer.rows["cpprb"].notes == {"add-n1": "its process ended (exit status 9)"}
     assert len(answer.rows["relive"].cells) == 6
 

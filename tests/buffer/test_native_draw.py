@@ -167,7 +167,7 @@ def test_meta_frames_are_counted() -> None:
 
 
 def cases() -> list[Any]:
-    """List schemas, samplers, items and lanes; by default each sampler with every other item, and one of their schemas."""
+    """List schemas, samplers, items and lanes; by default each sampler with every other item and one schema."""
     found = []
     for (nth, sampler), (number, item) in product(enumerate(SAMPLERS), enumerate(ITEMS | STATES)):
         if (nth + number) % 2 and not LONG:

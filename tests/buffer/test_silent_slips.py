@@ -19,9 +19,7 @@ def both_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def streams(
-    buffer: relive.ReplayBuffer, count: int, length: int = 6, *, ends: bool = False, cut: bool = False
-) -> None:
+def streams(buffer: relive.ReplayBuffer, count: int, length: int = 6, *, ends: bool = False, cut: bool = False) -> None:
     for episode in range(count):
         for t in range(length):
             last = ends and t == length - 1
