@@ -32,9 +32,9 @@ os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 frozen = 0  # modules that were there when the collector was told to pass them over
-if not LONG:  # numbers in the source are no examples: to look for them takes as long as to import all tests
-    providers._get_local_constants = lambda: providers._local_constants
 EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "15"))
+if EXAMPLES < 200:  # few examples need no numbers of the source, for which all modules would be read, again and again
+    providers._get_local_constants = lambda: providers._local_constants
 settings.register_profile(
     "relive",
     max_examples=EXAMPLES,

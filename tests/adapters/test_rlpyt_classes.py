@@ -90,15 +90,8 @@ class Cell:
         return relive.Prioritized(alpha=ALPHA, eps=0.0) if self.prioritized else relive.Uniform()
 
     def build(self, storage: Any = None) -> relive.ReplayBuffer:
-        return relive.ReplayBuffer(
-            self.schema,
-            capacity=LANES * STEPS,
-            num_envs=LANES,
-            item=self.item,
-            sampler=self.sampler,
-            storage=storage,
-            seed=7,
-        )
+        choices = {"item": self.item, "sampler": self.sampler, "storage": storage, "seed": 7}
+        return relive.ReplayBuffer(self.schema, LANES * STEPS, num_envs=LANES, **choices)
 
     def model(self) -> OracleBuffer:
         item: Any = TransitionsModel(N, GAMMA)

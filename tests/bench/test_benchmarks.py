@@ -173,18 +173,8 @@ def test_report_of_single_calls_and_of_memory() -> None:
         Target("no such peer", times_smaller("flashbax"), at_least=3),
     )
     settings = [Setting("a", "A", {}), Setting("b", "B", {})]
-    asked = Question(
-        "x",
-        "X",
-        "text",
-        (),
-        lambda _: settings,
-        lambda peer, values: lambda calls: None,
-        targets,
-        single=True,
-        memory="b",
-        growth=True,
-    )
+    choices = {"single": True, "memory": "b", "growth": True}
+    asked = Question("x", "X", "text", (), lambda _: settings, lambda *_: lambda calls: None, targets, **choices)
     rows = {
         "relive": Row("1", "numpy", {"a": cell(2.0, 4.0), "b": cell(3.0, 12.0)}, memory=90.0),
         "cpprb": Row("2", "numpy", {"a": cell(4.0, 8.0)}, memory=180.0),

@@ -209,17 +209,8 @@ def test_counters_do_not_overflow(start, how, tmp_path):
     storage = relive.Shared() if how == "shared" else relive.Ram()
     choices = {"item": relive.Transitions(n_step=2, gamma=0.5), "sampler": relive.Prioritized(), "storage": storage}
     buffer = make(num_envs=lanes, **choices, seed=0)
-    buffer._core.ring.counters[:, :9] = [
-        start,
-        start % buffer._core.ring.marks[:, 0].size,
-        start,
-        start,
-        0,
-        start,
-        0,
-        0,
-        start,
-    ]
+    place = start % buffer._core.ring.marks[:, 0].size
+    buffer._core.ring.counters[:, :9] = [start, place, start, start, 0, start, 0, 0, start]
     for t in range(10 * rows):
         if how == "saved and loaded" and t % rows == 7:
             buffer.save(tmp_path)
