@@ -152,7 +152,6 @@ def test_what_is_no_pipeline_is_refused(pipeline: Any, choices: Any, text: str) 
 @pytest.mark.parametrize(
     ("name", "status", "tables"),
     [
-        ("relive", 0, ""),
         ("relive-windows", 0, ""),
         ("relive-by-hand", 1, "A"),
         ("fasttd3", 1, "ABD"),
