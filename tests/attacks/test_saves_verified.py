@@ -21,7 +21,7 @@ def test_verify_says_what_load_refuses(tmp_path: Path) -> None:
     opened_saves.make(good)
     assert inspection.verify(good) == []
     outcomes = set()
-    for lie in some([*manifests(good), *numbers(good), *headers()], 60):
+    for lie in some([*manifests(good), *numbers(good), *headers()], 150):
         shutil.rmtree(case, ignore_errors=True)
         shutil.copytree(good, case)
         lie.do(case)

@@ -342,7 +342,7 @@ def test_no_damage_makes_a_reader_crash(path: Path, tmp_path: Path) -> None:
     for _ in range(4):
         buffer.update_priorities(buffer.sample(2).ids, [0.5, 1.0])
     good, bad, outcomes = path.read_bytes(), tmp_path / "bad", set()
-    for damage in some(damages(good), 200):
+    for damage in some(damages(good), 300):
         begin, part, end = damage
         bad.write_bytes(good[:begin] + part + good[end:])
         try:
