@@ -20,7 +20,7 @@ SEEDS = (0, 2, 3, 5, 7, 11, 14, 18, 24, 25, 26, 28, 31, 32, 33, 36)
 @pytest.mark.parametrize("seed", range(300) if LONG else SEEDS)
 def test_every_item_is_the_oracle_s(seed: int) -> None:
     program = Program(seed)
-    for t in range(120 if LONG else 60):
+    for t in range(120 if LONG else 80):
         program.step()
         program.disturb()
         if t % (7 if LONG else 10) == 0 or t % 40 > 37:
