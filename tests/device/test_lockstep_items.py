@@ -23,7 +23,7 @@ def test_every_item_is_the_oracle_s(seed: int) -> None:
     for t in range(120 if LONG else 80):
         program.step()
         program.disturb()
-        if t % (7 if LONG else 10) == 0 or t % 40 > 37:
+        if t % 7 == 0 or t % 40 > 37:
             program.look()
     assert program.items
 
