@@ -187,7 +187,7 @@ def test_launches_of_a_turn(sampler: Any, one: int, three: int) -> None:
         assert calls.launches <= most, sorted(calls.ops.items())
 
 
-@pytest.mark.parametrize("sampler", some([BLEND, relive.Prioritized()], 1), ids=repr)
+@pytest.mark.parametrize("sampler", some([relive.Prioritized(), BLEND], 1), ids=repr)
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_a_turn_compiles_whole(backend: str, sampler: Any, tmp_path: Path) -> None:
     """Its values are those of plain calls; the second back end runs a C++ compiler for half a minute."""
