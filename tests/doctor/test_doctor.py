@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from depth import LONG, some_of_each
 from needs import needs
-from planted import FAULTS, Planted, Unprioritized, Unweighed
+from planted import FAULTS, Planted, Unprioritized, Unstated, Unweighed
 
 import relive
 from relive.cli import main
@@ -68,7 +68,7 @@ def test_a_ring_of_its_own_size_is_overwritten_before_late_priorities_come() -> 
 def test_a_planted_fault_is_found(fault: str) -> None:
     table, probe = FAULTS[fault]
     if table in "CDF":
-        kind = Planted if probe == "mass" else Unweighed
+        kind = {"mass": Planted, "stated": Unweighed}.get(probe, Unstated)
         report = examine(lambda: kind(fault), n_steps=1, modes="disabled")
     else:
         modes = None if LONG else "next_step" if probe == "phantom" else "same_step"
