@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from depth import LONG, MEMORY
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from ray_cluster import cluster as cluster
 
 # Each test process computes on one core: threads of PyTorch that wait for each other while others use the cores take
@@ -32,6 +33,8 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 frozen = 0  # modules that were there when the collector was told to pass them over
 EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "15"))
+if EXAMPLES < 200:  # few examples need no numbers of the source, for which all modules would be read, again and again
+    providers._get_local_constants = lambda: providers._local_constants
 settings.register_profile(
     "relive",
     max_examples=EXAMPLES,

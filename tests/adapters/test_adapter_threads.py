@@ -16,7 +16,7 @@ from needs import needs
 
 import relive
 
-SECONDS = float(os.environ.get("RELIVE_THREAD_SECONDS", "1" if LONG else "0.4"))
+SECONDS = float(os.environ.get("RELIVE_THREAD_SECONDS", "1" if LONG else "0.2"))
 SIZE, LANES, ENDS = 300, 2, 7
 
 

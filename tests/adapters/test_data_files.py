@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from depth import LONG
 
 import relive
 from relive._adapters.names import role_of
 from relive.minari import from_arrays
 
-GAMMA, FILES = 0.9, 250
+GAMMA, FILES = 0.9, 1000 if LONG else 125
 # What libraries call the same; the first ones are those that `from_arrays` looks for by itself.
 CALLED = {
     "obs": ("observations", "observation", "obs", "state"),
@@ -188,8 +189,8 @@ def run(file: File, n: int) -> str:
 @pytest.mark.parametrize("n", [1, 3])
 def test_every_file_is_right_or_refused(n: int) -> None:
     results = Counter((file.form, run(file, n)) for file in map(File, range(FILES)))
-    assert all(results[form, "taken"] >= 10 for form in ("flat", "episodes", "steps", "rlds")), results
-    assert sum(count for (_, result), count in results.items() if result == "refused") >= 50, results
+    assert all(results[form, "taken"] >= 5 for form in ("flat", "episodes", "steps", "rlds")), results
+    assert sum(count for (_, result), count in results.items() if result == "refused") >= 25, results
 
 
 def plain(**more: Any) -> dict[str, Any]:

@@ -206,7 +206,8 @@ def spoil(arrays: Arrays, seed: int) -> None:
         flat = arrays[name].reshape(-1)
         at = rng.integers(0, len(flat), int(rng.integers(1, 4)))
         if flat.dtype.kind == "f":
-            flat[at] = rng.choice([np.nan, np.inf, -np.inf, -1.0, 1e308, 2.0**62, 5e-324], len(at))
+            with np.errstate(over="ignore"):
+                flat[at] = rng.choice([np.nan, np.inf, -np.inf, -1.0, 1e308, 2.0**62, 5e-324], len(at))
         elif flat.dtype == np.uint8:
             flat[at] = rng.integers(0, 256, len(at))
         else:

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,22 +86,19 @@ def test_a_question_is_written_as_json(tmp_path: Path) -> None:
     assert {target["verdict"] for target in found["questions"][0]["targets"]} <= {"pass", "**LOSE**"}
 
 
-def test_a_peer_that_does_not_import_is_named_and_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "cpprb.py").write_text("raise ImportError('no such peer here')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    answer = run_question(suite.question("n_step"), TINY, ["relive", "cpprb"])
-    assert answer.rows["cpprb"].missing == "no such peer here"
-    text = report.markdown([answer], {})
-    assert "* cpprb: skipped, it does not import (no such peer here)" in text
-    assert "| cpprb" not in text
-
-
-def test_a_peer_that_dies_costs_its_own_cells_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_peer_that_dies_or_does_not_import_costs_its_own_cells_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "stable_baselines3.py").write_text("raise ImportError('no such peer here')\n")
     (tmp_path / "cpprb.py").write_text(
         "import os\n__version__ = '0'\nclass ReplayBuffer:\n    def __init__(self, *a, **k): os._exit(9)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    answer = run_question(suite.question("n_step"), TINY, ["cpprb", "relive"])
+    answer = run_question(suite.question("n_step"), TINY, ["cpprb", "sb3", "relive"])
+    assert answer.rows["sb3"].missing == "no such peer here"
+    text = report.markdown([answer], {})
+    assert "* Stable-Baselines3: skipped, it does not import (no such peer here)" in text
+    assert "| Stable-Baselines3" not in text
     assert answer.rows["cpprb"].notes == {"add-n1": "its process ended (exit status 9)"}
     assert len(answer.rows["relive"].cells) == 6
 
@@ -175,18 +173,8 @@ def test_report_of_single_calls_and_of_memory() -> None:
         Target("no such peer", times_smaller("flashbax"), at_least=3),
     )
     settings = [Setting("a", "A", {}), Setting("b", "B", {})]
-    asked = Question(
-        "x",
-        "X",
-        "text",
-        (),
-        lambda _: settings,
-        lambda peer, values: lambda calls: None,
-        targets,
-        single=True,
-        memory="b",
-        growth=True,
-    )
+    choices = {"single": True, "memory": "b", "growth": True}
+    asked = Question("x", "X", "text", (), lambda _: settings, lambda *_: lambda calls: None, targets, **choices)
     rows = {
         "relive": Row("1", "numpy", {"a": cell(2.0, 4.0), "b": cell(3.0, 12.0)}, memory=90.0),
         "cpprb": Row("2", "numpy", {"a": cell(4.0, 8.0)}, memory=180.0),

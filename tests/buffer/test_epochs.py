@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from depth import LONG
 
 import relive
 from relive._ring import kernels, kernels_numpy
@@ -78,14 +79,14 @@ def test_sequences_have_epochs_too() -> None:
     assert sorted(n for batch in buffer.batches(3) for n in batch.ids.tolist()) == drawable(buffer)
 
 
-@pytest.mark.parametrize("spread", [1.0, 1e-12, 0.0])
 @pytest.mark.parametrize("count", [0, 1, 2, 1000, 2**18, 2**18 + 1])
-def test_the_order_is_that_of_the_numbers(count: int, spread: float) -> None:
+def test_the_order_is_that_of_the_numbers(count: int) -> None:
     """Check numbers that are equal, and those that differ in their last bits alone: those come in the order of ids."""
     rng = np.random.default_rng(0)
-    drawn = rng.random(count) * spread
     near = rng.integers(0, 50, count) / 64 + rng.integers(0, 4, count) * 2.0**-53
-    for numbers in (drawn, near, 1.0 - (1.0 + np.arange(count) % 3) * 2.0**-53):
+    last = 1.0 - (1.0 + np.arange(count) % 3) * 2.0**-53
+    kinds = [np.zeros(count), rng.random(count), near, rng.random(count) * 1e-12, last]
+    for numbers in kinds if LONG or count <= 1000 else kinds[count % 2 :: 2]:
         before = numbers.copy()
         order = np.argsort(before, kind="stable")
         items = np.arange(count)[::-1] * 3

@@ -80,7 +80,7 @@ def test_batches_of_many_sizes() -> None:
     """Check that no more is kept than the largest batch takes, though blocks seldom fit again."""
     buffer, rng = frames(), np.random.default_rng(0)
     growth(buffer, [1] * 200)
-    sizes = np.exp(rng.uniform(np.log(200), np.log(2400), 60))
+    sizes = np.exp(rng.uniform(np.log(200), np.log(2400), 30))
     assert growth(buffer, sizes) < 1.3 * 2400 * 2 * 4 * 84 * 84 / MB
 
 
@@ -97,7 +97,7 @@ def test_batches_that_are_kept_and_dropped_together() -> None:
 
 
 def faults(draw: Callable[[int], Any], sizes: list[int], kept: int) -> int:
-    """Count the system's pages for 60 draws of these sizes, of which the last few are kept."""
+    """Count the system's pages for 30 draws of these sizes, of which the last few are kept."""
     held: list[Any] = []
 
     def run(count: int) -> None:
@@ -105,10 +105,10 @@ def faults(draw: Callable[[int], Any], sizes: list[int], kept: int) -> int:
             held.append(draw(n))
             del held[: len(held) - kept]
 
-    run(40)
+    run(20)
     gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    run(60)
+    run(30)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
@@ -121,4 +121,4 @@ def test_the_memory_of_dropped_batches_is_used_again(sizes: list[int], form: tup
     kept, length = form
     if length > 1:
         sizes = [max(n // 16, 2) for n in sizes]
-    assert faults(frames(length).sample, sizes, kept) < 60
+    assert faults(frames(length).sample, sizes, kept) < 30

@@ -41,7 +41,7 @@ def made(item: Any, schema: str = "flat", **choices: Any) -> relive.ReplayBuffer
     return relive.ReplayBuffer(SCHEMAS[schema], LANES * STEPS, num_envs=LANES, item=item, seed=1, **choices)
 
 
-@pytest.mark.parametrize(("pair", "form"), pairs(PAIRS if LONG else PAIRS[::2], FORMS), ids=str)
+@pytest.mark.parametrize(("pair", "form"), pairs(PAIRS if LONG else PAIRS[::4], FORMS), ids=str)
 def test_other_items_are_those_of_their_oracles(pair: tuple[str, str], form: tuple[str, str]) -> None:
     """Over ends, cuts, late successors, open episodes and several laps; what cannot be read is refused."""
     (own, other), (schema, back_end) = pair, form
@@ -85,7 +85,7 @@ def test_one_draw_through_several_items(storage: str, sampler: Any) -> None:
         if storage == "shared":
             others = {"item": ITEMS["burnt-in"][0], "seed": 0}, {"seed": 0}
             readers += [stack.enter_context(relive.open(buffer.storage.name, **choices)) for choices in others]
-        for call in life(buffer, 40):
+        for call in life(buffer, 40 if LONG else 20):
             feed(buffer, call)
             for twin in twins:
                 feed(twin, call)
@@ -121,7 +121,7 @@ def test_fields_that_are_kept_at_some_steps() -> None:
     choices = {"capacity": 60, "num_envs": 2, "seed": 0}
     buffer = relive.ReplayBuffer(schema, item=S(4, starts=4), **choices)
     twin = relive.ReplayBuffer(schema, item=S(8, starts=4, burn_in=4), **choices)
-    for call in life(buffer, 60):
+    for call in life(buffer, 60 if LONG else 30):
         feed(buffer, call)
         feed(twin, call)
         ids = buffer.ids(item=twin.item)

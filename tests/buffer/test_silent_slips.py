@@ -38,7 +38,7 @@ def flat(capacity: int = 2000, **choices: object) -> relive.ReplayBuffer:
 def test_streams_that_never_end_are_said_once() -> None:
     buffer = flat()
     with pytest.warns(ReliveWarning, match=r"No step of 2\d streams is `terminated` or `truncated`") as said:
-        streams(buffer, 40)
+        streams(buffer, 26)
     assert len(said) == 1
 
 
@@ -46,7 +46,7 @@ def test_streams_that_never_end_are_said_once() -> None:
 def test_streams_that_end_are_no_news(how: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        streams(flat(), 40, **{how: True})
+        streams(flat(), 26, **{how: True})
 
 
 def test_one_end_among_many_streams_is_enough() -> None:
@@ -54,7 +54,7 @@ def test_one_end_among_many_streams_is_enough() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         buffer.add(obs=0.5, action=0, reward=0, terminated=True, truncated=False)
-        streams(buffer, 40)
+        streams(buffer, 26)
 
 
 @pytest.mark.parametrize(("stored", "given", "told"), [("zero", "first", "first"), ("first", "zero", "zero")])

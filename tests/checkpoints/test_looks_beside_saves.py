@@ -13,7 +13,7 @@ from relive._disk.files import Folder
 from relive.checkpoints import inspection, sharded
 from relive.errors import CorruptionError, StorageError
 
-SECONDS = 60.0 if LONG else 0.5
+SECONDS = 60.0 if LONG else 0.2
 WRITER = """
 import contextlib, json, os, sys
 import numpy as np

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from configs import Config
-from depth import some
+from depth import pairs, some
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from needs import needs
@@ -111,10 +111,10 @@ ITEMS = {
 }
 
 
-@pytest.mark.parametrize(("stack", "compress"), [(None, None), (3, None), (3, "zstd")])
-@pytest.mark.parametrize("name", some(ITEMS, 2))
-def test_any_one_chunk_can_be_lost(name: str, stack: int | None, compress: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("form", "name"), pairs([(None, None), (3, None), (3, "zstd")], some([*ITEMS][::-1], 3)))
+def test_any_one_chunk_can_be_lost(name: str, form: tuple[int | None, str | None], tmp_path: Path) -> None:
     """Lose a chunk, or a block: the observations of two rows, or as much of another field; one lane, three episodes."""
+    stack, compress = form
     if compress:
         needs("zstandard")
     dtype = "uint8" if compress else "float32"
@@ -134,7 +134,7 @@ def test_any_one_chunk_can_be_lost(name: str, stack: int | None, compress: str |
         raw = file.read_bytes()
         start = 8 + int.from_bytes(raw[:8], "little")
         end = start + json.loads(raw[8:start])["relive/crc32"]["data_offsets"][0]
-        for place in some(range(start + 24, end, 32), 8):  # behind the ranges
+        for place in some(range(start + 24, end, 32), 6):  # behind the ranges
             path = tmp_path / str(place)
             shutil.copytree(tmp_path / "sound", path / "source")
             damaged = bytearray(raw)

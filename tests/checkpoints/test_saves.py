@@ -76,7 +76,7 @@ def test_more_rows_are_reserved_at_loading(tmp_path: Path) -> None:
 def test_a_directory_stays_small(tmp_path: Path) -> None:
     """Check that overwritten rows go, and files stay few, however often is saved."""
     buffer = make()
-    for _ in range(120):
+    for _ in range(60):
         fill(buffer, 7)
         buffer.save(tmp_path / "often")
     fresh = pickle.loads(pickle.dumps(buffer)).save(tmp_path / "once")

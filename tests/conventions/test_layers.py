@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,7 @@ def imports(module: Module) -> Iterator[tuple[ast.stmt, str, str]]:
                 yield (node, full, "") if full in KNOWN else (node, base, alias.name)
 
 
+@cache
 def own_imports(module: Module) -> list[tuple[ast.stmt, str, str]]:
     return [
         (node, target, name)

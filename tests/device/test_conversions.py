@@ -16,7 +16,7 @@ import relive
 pytestmark = pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 
 
-@pytest.mark.parametrize("seed", range(200 if LONG else 14))
+@pytest.mark.parametrize("seed", range(200 if LONG else 8))
 def test_every_item_stays(seed: int) -> None:
     program = Program(seed)
     for _ in range(40 + seed % 90):

@@ -27,7 +27,7 @@ def assert_same(one: relive.Batch, other: relive.Batch) -> None:
             assert torch.equal(one[name], other[name]), name
 
 
-@pytest.mark.parametrize("seed", some(range(12), 4))
+@pytest.mark.parametrize("seed", some(range(12), 3))
 def test_a_load_goes_on_to_the_bit(seed: int, tmp_path: Path) -> None:
     """After any program, in a chain of saves; the next turns are those of the buffer that was saved."""
     program = Program(seed)
@@ -148,7 +148,7 @@ def test_a_seed_begins_anew(tmp_path: Path) -> None:
     assert buffer.sample(8).ids.tolist() == draws[0] != draws[1] == draws[2]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", some(range(4), 2))
 def test_a_host_buffer_has_the_same_items(seed: int) -> None:
     """And a device buffer made of that one has them again."""
     rng = np.random.default_rng(seed)

@@ -127,7 +127,7 @@ def test_updates(n_step: int, holes: float) -> None:
     rng = np.random.default_rng(8)
     buffer = small(relive.Transitions(n_step=n_step), sampler=relive.Prioritized(alpha=0.6), seed=1)
     kept, largest = dict[int, float](), 0.0
-    for call in range(120):
+    for call in range(120 if LONG else 60):
         given = rng.random(LANES) * 3 if rng.random() < 0.3 else None
         if given is not None and rng.random() < 0.2:
             given[0] = -1.0

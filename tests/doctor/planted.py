@@ -269,3 +269,9 @@ class Unweighed(Planted):
     """It does not draw by a million masses, which takes longest."""
 
     choose = None
+
+
+class Unstated(Unweighed):
+    """It states no probabilities, to which thousands of draws are compared."""
+
+    probability = None

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from depth import some
 from needs import needs
 
 import relive
@@ -67,7 +68,7 @@ def test_tensors_are_made_on_the_device() -> None:
 
 
 def test_nothing_is_wrong_with_a_repaired_stand_in() -> None:
-    for kind, tables in ((FastTD3, "ABDF"), (PrioritizedFastTD3, "ABCDF")):
+    for kind, tables in some([(PrioritizedFastTD3, "ABCDF"), (FastTD3, "ABDF")], 1):
         report = examine(lambda kind=kind: kind("cpu", REPAIRS))
         assert report.right, report.findings
         assert {check.table for check in report.checks} == set(tables)
@@ -122,6 +123,7 @@ def test_a_write_that_is_put_back_within_a_line_is_seen_in_a_tensor() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong_with_a_device_buffer() -> None:
     report = examine(lambda: Device("cpu"), n_steps=3)
     assert report.right, report.findings

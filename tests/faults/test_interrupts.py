@@ -51,7 +51,7 @@ THOROUGH = {"add behind a cut", "cut"}
 CASES = [(sampler, kernels) for kernels in BACK_ENDS[::-1] for sampler in SAMPLERS]
 
 
-@pytest.mark.parametrize(("sampler", "kernels"), CASES if LONG else CASES[:7])
+@pytest.mark.parametrize(("sampler", "kernels"), CASES if LONG else some(CASES[: len(SAMPLERS)], 4))
 def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernels: str, record_property: Any) -> None:
     functions: set[str] = set()
     cases = 0
@@ -202,7 +202,7 @@ def handled(number: int, handler: Any) -> Iterator[None]:
         signal.signal(number, before)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", some(SAMPLERS, 3))
 def test_real_signals(sampler: str, record_property: Any) -> None:
     """Check that repeating interrupted calls gives the buffer of an undisturbed life."""
     item, size = relive.Transitions(n_step=2, gamma=0.5), {"capacity": 48, "num_envs": 3}

@@ -184,7 +184,7 @@ HELD = [
 @pytest.mark.parametrize("name", HELD)
 def test_held_steps_are_cut_at_a_fault_too(name: str, mode: AutoresetMode | None) -> None:
     """Check that all earlier steps reach the buffer then, and nothing joins them."""
-    for before in some(range(12), 4):
+    for before in some(range(12), 3):
         buffers = []
         for hold in (False, True):
             world = World(mode, False, hold)
@@ -205,7 +205,7 @@ def test_held_steps_are_cut_at_a_fault_too(name: str, mode: AutoresetMode | None
 @pytest.mark.parametrize(("place", "sees"), pairs(product(FAULTS, MODES), [False, True, True]), ids=str)
 def test_what_comes_after_a_fault_joins_nothing(place: tuple[str, AutoresetMode | None], sees: bool) -> None:
     name, mode = place
-    for before in some(range(12), 4):  # faults in mid-episode, at ends and at resets
+    for before in some(range(12), 3):  # faults in mid-episode, at ends and at resets
         world = World(mode, sees)
         world.play(before)
         if world.over.any() and mode in (None, AutoresetMode.DISABLED):
@@ -258,8 +258,9 @@ class Interrupt:
         return self
 
 
-@pytest.mark.parametrize("hold", [False, True])
-@pytest.mark.parametrize("mode", some(MODES, 2), ids=lambda mode: mode.name if mode else "single")
+@pytest.mark.parametrize(
+    ("mode", "hold"), pairs(some(MODES, 3), [False, True, True]), ids=lambda mode: getattr(mode, "name", str(mode))
+)
 def test_an_interrupt_at_any_instruction_joins_nothing(mode: AutoresetMode | None, hold: bool) -> None:
     """Interrupt a step in mid-episode, and one that ends an episode."""
     for before, stride in ((2, 41), (3, 59)) if hold else ((1, 9), (2, 19)):

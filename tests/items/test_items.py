@@ -227,14 +227,17 @@ ITEMS = {
 }  # fmt: skip
 
 
-LONGEST = {"test_extend_equals_repeated_adds_on_both_back_ends", "test_an_item_stays_the_same_until_it_goes"}
+LONGEST = {
+    "test_extend_equals_repeated_adds_on_both_back_ends", "test_an_item_stays_the_same_until_it_goes",
+    "test_every_sampler_draws_what_read_gives", "test_a_batch_belongs_to_its_caller",
+}  # fmt: skip
 
 
 class TestItems(ItemContract):
     @pytest.fixture(autouse=True, params=pairs(ITEMS, storages.NAMES), ids=" in ".join)
     def _each(self, request: pytest.FixtureRequest) -> None:
         name, self._storage = request.param
-        # The two longest tests take every other item, and the others in CI's round on NumPy kernels.
+        # The four longest tests take every other item, and the others in CI's round on NumPy kernels.
         half, long = ([*ITEMS].index(name) + kernels.is_native()) % 2, request.function.__name__ in LONGEST
         if half and long and not LONG:
             pytest.skip("another round's half")

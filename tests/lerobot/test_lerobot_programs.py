@@ -14,7 +14,7 @@ from relive.errors import SchemaError
 from relive.lerobot import ReplayBuffer
 
 IMAGE, STATE = "observation.images.top", "observation.state"
-PROGRAMS = 600 if LONG else 150
+PROGRAMS = 600 if LONG else 80
 
 
 def observed(number: int, exact: bool = True) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import relive
 
 pytestmark = [native, pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")]
 WIDTH, ROWS, EPISODE, EVERY = 1000, 64, 7, 2
-SECONDS = 1.5 if LONG else 0.5
+SECONDS = 1.5 if LONG else 0.25
 SCHEMA = relive.Schema(
     obs=relive.Field(WIDTH, "int64"),
     action=relive.Field((), "int64"),

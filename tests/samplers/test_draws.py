@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from depth import LONG
+from depth import LONG, pairs
 from statistics_of_draws import P_MIN, chi_square_p, largest_z
 
 import relive
@@ -80,8 +80,7 @@ def count(buffer: relive.ReplayBuffer, ids: np.ndarray, draws: int = DRAWS, batc
     return counts
 
 
-@pytest.mark.parametrize("stratified", [False, True], ids=["independent", "stratified"])
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("profile", "stratified"), pairs(PROFILES, [False, True]))
 def test_draws_follow_the_priorities(profile, stratified):
     n, make = PROFILES[profile]
     raw = make(np.random.default_rng(7), n)

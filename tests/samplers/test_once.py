@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from depth import pairs
 from laws import Queue, lanes_of
 from sizes import with_sizes
 
@@ -31,10 +32,13 @@ def extend(buffer: relive.ReplayBuffer, n: int, lane: int = 0, ends: np.ndarray 
     buffer.extend(**step, terminated=ends, env_ids=[lane])
 
 
-@pytest.mark.parametrize("order", ["oldest", "newest"])
-@pytest.mark.parametrize(("uses", "lanes", "every"), [(1, 1, 1), (2, 1, 1), (1, 3, 1), (3, 4, 1), (3, 2, 3)])
-def test_every_item_in_order(uses: int, lanes: int, every: int, order: str, tmp_path: Path) -> None:
+FORMS = [(1, 1, 1), (2, 1, 1), (1, 3, 1), (3, 4, 1), (3, 2, 3)]  # uses, lanes, every
+
+
+@pytest.mark.parametrize(("form", "order"), pairs(FORMS, ["newest", "oldest"]))
+def test_every_item_in_order(form: tuple[int, int, int], order: str, tmp_path: Path) -> None:
     """Compare with a list: lanes at different speeds, ends and cuts, overwriting, saves, copies and loads between."""
+    uses, lanes, every = form
     rng = np.random.default_rng(5)
     buffer, queue = make(relive.Once(uses=uses, order=order, every=every), lanes), Queue(uses, order)
     for number in range(150):

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from itertools import product
 from types import ModuleType
 
@@ -57,6 +58,7 @@ def digest(value: object) -> str:
     return hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).hexdigest()
 
 
+@cache
 def transcript(kernels: ModuleType) -> str:
     """Hash all that the kernels return over a fixed program with sizes around every block and switch."""
     rng, seen = np.random.default_rng(7), []

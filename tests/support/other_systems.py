@@ -118,34 +118,32 @@ def run(folder: Path) -> None:
         relive.Hindsight(reward=lambda achieved, desired, info: -np.abs(achieved - desired).sum(-1)),
     ]
     steps = np.arange(120, dtype=np.float32).reshape(2, 60, 1) + np.zeros(3, np.float32)
-    for item in items:
-        for sampler in (relive.Uniform(), relive.Prioritized()):
-            saves = folder / f"{type(item).__name__} {type(sampler).__name__}"
-            hindsight = isinstance(item, relive.Hindsight)
-            buffer = relive.ReplayBuffer(
-                goals if hindsight else plain, 80, num_envs=2, item=item, sampler=sampler, seed=0
+    uniform, prioritized = relive.Uniform(), relive.Prioritized()
+    for item, sampler in zip(items, (prioritized, uniform, prioritized), strict=True):
+        saves = folder / f"{type(item).__name__} {type(sampler).__name__}"
+        hindsight = isinstance(item, relive.Hindsight)
+        buffer = relive.ReplayBuffer(goals if hindsight else plain, 80, num_envs=2, item=item, sampler=sampler, seed=0)
+        for t in range(59):
+            obs, following = (
+                {"achieved_goal": each, "desired_goal": each + 5} if hindsight else each
+                for each in (steps[:, t], steps[:, t + 1])
             )
-            for t in range(59):
-                obs, following = (
-                    {"achieved_goal": each, "desired_goal": each + 5} if hindsight else each
-                    for each in (steps[:, t], steps[:, t + 1])
-                )
-                ends = np.full(2, t % 20 == 19)
-                buffer.add(
-                    obs=obs, action=[t, t], reward=[t, 1], next_obs=following, terminated=ends, truncated=~ends & False
-                )
-                if t == 30:
-                    buffer.save(saves)
-            drawn = buffer.sample(8)
-            if not isinstance(sampler, relive.Uniform):
-                buffer.update_priorities(drawn.ids, np.ones(drawn.ids.shape))
-            buffer.save(saves, verify=True)
-            again = relive.load(saves, item=item)
-            assert np.array_equal(again.sample(8).ids, buffer.sample(8).ids)
-            assert copy.deepcopy(again).stats() == again.stats()
-            with buffer.autosave(saves, every=1.0) as saving:
-                buffer.clear()
-            assert (saving.stats().errors, len(relive.load(saves, item=item))) == (0, 0)
+            ends = np.full(2, t % 20 == 19)
+            buffer.add(
+                obs=obs, action=[t, t], reward=[t, 1], next_obs=following, terminated=ends, truncated=~ends & False
+            )
+            if t == 30:
+                buffer.save(saves)
+        drawn = buffer.sample(8)
+        if not isinstance(sampler, relive.Uniform):
+            buffer.update_priorities(drawn.ids, np.ones(drawn.ids.shape))
+        buffer.save(saves, verify=True)
+        again = relive.load(saves, item=item)
+        assert np.array_equal(again.sample(8).ids, buffer.sample(8).ids)
+        assert copy.deepcopy(again).stats() == again.stats()
+        with buffer.autosave(saves, every=1.0) as saving:
+            buffer.clear()
+        assert (saving.stats().errors, len(relive.load(saves, item=item))) == (0, 0)
 
     frames = np.repeat(steps.swapaxes(0, 1), 1000, axis=2)
     rollout = {"curr_obs": {"states": frames}, "rewards": np.zeros((60, 2, 1), np.float32)}

@@ -22,7 +22,7 @@ from relive.errors import StorageError
 from relive.trajectories import Prefetch, TrajectoryReplayBuffer, _catalog, _open_files, inspect, verify
 from relive.trajectories._source import SafetensorsSource
 
-SECONDS = 60.0 if LONG else 0.5
+SECONDS = 60.0 if LONG else 0.2
 
 WRITER = """
 import os, sys, time
@@ -117,7 +117,7 @@ def test_draws_in_many_threads_beside_removals(folder):
             reader.load_checkpoint(folder)
 
             def until_the_end(job: Callable[[], object]) -> None:
-                while time.monotonic() < end:
+                while time.monotonic() < end or draws[0] < 40:
                     try:
                         job()
                     except BaseException as error:
@@ -143,7 +143,6 @@ def test_draws_in_many_threads_beside_removals(folder):
             buffer.clear_cache()
     finally:
         sys.setswitchinterval(before)
-    assert draws[0] > 20 * SECONDS
 
 
 class _Watched(dict[Any, Any]):

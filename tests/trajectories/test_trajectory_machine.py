@@ -15,7 +15,7 @@ import warnings
 
 import numpy as np
 import pytest
-from depth import LONG, MEMORY
+from depth import LONG, MEMORY, pairs
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -215,8 +215,7 @@ TestTrajectoryMachine.settings = settings(
 )
 
 
-@pytest.mark.parametrize("compress", COMPRESSIONS)
-@pytest.mark.parametrize("mode", ["memory", "disk", "both", "narrow"])
+@pytest.mark.parametrize(("mode", "compress"), pairs(["memory", "disk", "both", "narrow"], [*COMPRESSIONS]))
 @with_sizes(compressed=1)
 def test_a_machine_draws_many_batches(mode, compress, folder):
     """Live without chance: every kind of field, window and size, in case the generator of lives is broken."""

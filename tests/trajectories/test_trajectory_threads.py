@@ -231,7 +231,7 @@ def test_draws_beside_endless_retention(folder):
 
         adding, added = start(add)
         try:
-            until = time.monotonic() + (5 if LONG else 0.5)
+            until = time.monotonic() + (5 if LONG else 0.2)
             while time.monotonic() < until:
                 assert_whole(buffer.sample(30), set(range(100)))
                 with contextlib.suppress(ArgumentError):  # it is gone by now
@@ -319,7 +319,7 @@ def assert_whole(batch: Any, serials: set[int] | None = None) -> None:
 @pytest.mark.parametrize("cache", some([0, 4, 1000], 1))
 def test_threads_add_draw_retain_and_save_at_once(cache, folder):
     """Let two add, two draw, one save and flush: every drawn row is whole, and the files are those that stay."""
-    until = time.monotonic() + float(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "60")) / 150
+    until = time.monotonic() + float(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "30")) / 150
     window, most = 12, 20
     options = {"sample_window_size": window, "max_trajectories": most, "cache_size": cache, "queue_bytes": 20_000}
     with TrajectoryReplayBuffer(folder / "own", seed=0, **options) as buffer:

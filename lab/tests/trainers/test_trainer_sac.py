@@ -30,13 +30,6 @@ def test_sac_trainer_runs_with_per() -> None:
     assert 0.4 < stats.beta <= 1.0
 
 
-def test_sac_trainer_runs_without_per() -> None:
-    trainer = SACTrainer(small(), make_env=Toy)
-    result = trainer.train()
-    assert result.updates == 20
-    assert trainer.buffer.stats().priority_quantiles == ()
-
-
 @pytest.mark.parametrize("use_per", [False, True])
 def test_the_same_seed_gives_the_same_run(use_per: bool) -> None:
     runs = [SACTrainer(small(use_per=use_per, seed=seed), make_env=Toy).train() for seed in (3, 3, 4)]
