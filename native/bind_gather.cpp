@@ -71,10 +71,10 @@ public:
             return layout.add(std::move(keys), nb::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(array(column)))),
                               std::move(item));
         };
+        std::size_t field = layout.fields().size() + gather_.size();  // others' may come first
         for (std::size_t c = 0; c < gather_.size(); ++c) add(named(keys_[c]), gather_.column(c));
         for (const std::size_t place : {0, 1})
             for (const Stacked& stack : stacks_) add(nb::tuple(), stack.gather->column(place), stack.frames);
-        std::size_t field = gather_.size();
         for (const std::size_t place : {0, 1})
             for (const Stacked& stack : stacks_) layout.add_part(stack.keys[place], field++, nb::none(), stack.behind);
         if (rewards_) add(nb::make_tuple(nb::str("reward")), reward_);

@@ -39,8 +39,7 @@ SHOWN = {
     "relive-windows": Shown(
         "relive, Windows with n_step",
         "A relive.ReplayBuffer behind its Recorder, with relive.Windows(obs=(-1, 0), action=range(4), n_step=n): the "
-        "row shows the newest observation of the window and the targets. At an episode's first step the older "
-        "observation repeats it, which batch.pad tells.",
+        "row shows the newest observation of the window, the targets, and batch.pad: which entries the episode lacks.",
     ),
     "sb3": Shown(
         "Stable-Baselines3, loop by hand",
@@ -98,14 +97,34 @@ def traced(name: str) -> dict[str, Any]:
     """
     from relive.doctor import pipelines, trace
 
-    found = trace(pipelines.named(name), n_steps=1 if name in pipelines.ONE_STEP else (1, 3, 5), name=name).to_dict()
-    return {
+    pipeline: Any = pipelines.named(name)
+    noted: list[dict[float, str]] = []
+    if name == "relive-windows":
+        pipeline = noting(pipeline, noted)
+    found = trace(pipeline, n_steps=1 if name in pipelines.ONE_STEP else (1, 3, 5), name=name).to_dict()
+    states = {
         f"{state['autoreset_mode']}/{state['n_step']}/{state['end']}": {
             "items": state["items"],
             "missing": state["missing"],
         }
         for state in found["states"]
     }
+    for state, masks in zip(states.values(), noted, strict=bool(noted)):
+        state["masks"] = [masks[obs] for obs, *_ in state["items"]]
+    return states
+
+
+def noting(pipeline: Any, noted: list[dict[float, str]]) -> Any:
+    """Return a pipeline of `Windows` that notes the masks of its items, by their observations: "10 0001"."""
+
+    class Noting(pipeline):
+        def items(self) -> Any:
+            batch = self._buffer.read(self._buffer.ids())
+            rows = zip(batch.obs[:, -1].ravel().tolist(), batch.pad.obs, batch.pad.action, strict=True)
+            noted.append({obs: " ".join("".join(map(str, 1 * pad)) for pad in pads) for obs, *pads in rows})
+            return super().items()
+
+    return Noting
 
 
 def _version(library: str) -> str:

@@ -35,6 +35,7 @@
   const many = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
   const code = (text) => text.split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
   const pipeline = () => data.pipelines[state.library];
+  const masks = () => pipeline().states[key()].masks ?? [];
   const key = (mode = state.mode, n = state.n, end = state.end) => `${mode}/${n}/${end}`;
 
   // Observations that the environment returned, and the first one of the episode that follows.
@@ -84,6 +85,14 @@
     if (wrong && right !== undefined) made.append(el("small", { class: "ex-right" }, `right: ${number(right)}`));
     return made;
   };
+  // Entries of a window that the episode has, and hollow ones that it lacks.
+  const entries = (mask) => {
+    const line = el("span", { class: "ex-value" });
+    mask.split(" ").forEach((bits, at) => line.append(
+      `${at ? ", action " : "obs "}`, el("span", { role: "img", "aria-label": `pad ${[...bits].join(" ")}` },
+        bits.replaceAll("1", "○").replaceAll("0", "●"))));
+    return el("td", {}, line);
+  };
   const row = ([obs, reward, discount, next, probes = [], right], at) => {
     const cells = new Set(probes.map((probe) => data.probes[probe].cell));
     const [rightReward, rightDiscount, rightNext] = right ?? [];
@@ -93,6 +102,7 @@
       cell("reward", reward, cells.has("reward"), rightReward),
       cell("discount", discount, cells.has("discount"), rightDiscount),
       cell("next_obs", next, cells.has("next_obs"), rightNext, discount === 0),
+      ...masks().slice(at, at + 1).map(entries),
       el("td", {}, probes.length ? el("strong", {}, probes.join(", ")) : "right"));
     if (cells.has("obs")) made.className = "ex-whole";
     return made;
@@ -135,6 +145,13 @@
         svg("text", { class: "ex-row", x: 14, y: y + 3.5, "text-anchor": "end" }, String(at + 1)),
         svg("line", { class: "ex-window", x1: from, x2: to, y1: y, y2: y }),
         svg("circle", { class: "ex-start", cx: from, cy: y, r: 3.5 }));
+      const [older, actions] = (masks()[at] ?? " ").split(" ");
+      const entry = (padded, cx, cy) => group.append(svg("circle", { class: padded ? "ex-padded" : "ex-start", cx, cy, r: 2 }));
+      if (older) entry(older[0] === "1", from - (older[0] === "1" ? 9 : pitch), y);
+      const there = [...actions].filter((bit) => bit === "0").length;
+      for (let k = 0; k < actions.length; k++) {
+        entry(k >= there, from + (k < there ? pitch * (k + 0.5) : pitch * there + 6 * (k - there + 1)), y + 6);
+      }
       if (right?.[1] && right[2] !== next) {
         group.append(svg("path", { class: "ex-should", d: `M${x(right[2])} ${y - 6}v12` }));
       }
@@ -176,7 +193,7 @@
       el("dt", {}, `${probe}: ${count}`), el("dd", {}, "Remedy: ", ...code(data.probes[probe].remedy), ".")]));
     table.replaceChildren(
       el("caption", {}, `Items that are stored: ${title}, ${MODES[state.mode]}, n = ${state.n}, ${state.end}`),
-      header("#", "obs", "reward", "discount", "next_obs", "verdict"),
+      header("#", "obs", "reward", "discount", "next_obs", ...(masks().length ? ["entries of the windows"] : []), "verdict"),
       el("tbody", {}, ...items.map(row)));
     const last = new Set(columns.filter((obs, at) => episode(columns[at + 1] ?? 400) > episode(obs)));
     steps.replaceChildren(el("summary", {}, "The steps that the environment took"), el("table", { class: "ex-table" },
@@ -215,7 +232,7 @@
   const key_of_figure = el("ul", { class: "ex-key", "aria-label": "Signs of the figure" },
     el("li", {}, "● starts here"), el("li", {}, "○ bootstraps from here"), el("li", {}, "▮ does not bootstrap"),
     el("li", { class: "ex-bad" }, "┅ ✕ wrong"), el("li", { class: "ex-fine" }, "┃ right next_obs"),
-    el("li", {}, "□ truncated, ■ terminated"));
+    el("li", {}, "□ truncated, ■ terminated"), el("li", {}, "small ● ○ entries of a window, there and padded"));
   mount.replaceChildren(presets, form, about, verdict, figure, key_of_figure, el("div", { class: "ex-scroll" }, table), faults, steps);
   mount.classList.add("ex-ready");
   settle(read());

@@ -20,6 +20,7 @@ import relive
 from relive.cli import main
 from relive.doctor import Item, Pipeline, drawings, examine, pipelines
 from relive.doctor._pipeline import mode_of
+from relive.doctor.pipelines import _relive
 from relive.errors import ArgumentError
 
 ROOT = Path(__file__).parent
@@ -51,6 +52,34 @@ def test_nothing_is_wrong_with_a_right_buffer() -> None:
     assert of == {(mode, n): 200 if mode == "next_step" else 240 for mode, n in of}
     assert len(of) == 6
     assert examine(Planted, n_steps=1, modes="disabled").right
+
+
+class LateWindows(_relive.RecordedWindows):
+    """Shows the oldest observation of a window for the anchor's."""
+
+    def items(self) -> Item:
+        return (found := _relive.Recorded.items(self))._replace(obs=found.obs[:, 0])
+
+
+class WindowsByHand(_relive.RecordedWindows, _relive.ByHand):
+    """Adds every call, as if every autoreset mode were the same."""
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "probes"),
+    [
+        (_relive.RecordedWindows, set()),
+        (
+            LateWindows,
+            {"wrong reward", "wrong discount", "wrong next_obs bootstrapped", "step missing", "step stored twice"},
+        ),
+        (WindowsByHand, {"phantom step"}),
+    ],
+)
+def test_faults_of_windows(pipeline: Any, probes: set[str]) -> None:
+    report = examine(pipeline, n_steps=[1], modes=["next_step"])
+    found = {finding.probe for finding in report.findings if finding.table == "A"}
+    assert found == probes
 
 
 def test_a_ring_of_its_own_size_is_overwritten_before_late_priorities_come() -> None:

@@ -122,11 +122,14 @@ def test_items_are_those_of_lerobot(tmp_path: Path) -> None:
             np.testing.assert_array_equal(value, given, err_msg=f"{number} {name}")
 
 
-def lived(item: relive.Item, steps: int = 20, capacity: int = 200, **choices: Any) -> relive.ReplayBuffer:
-    buffer = relive.ReplayBuffer(SIMPLE, capacity, item=item, seed=0, **choices)
+def lived(
+    item: relive.Item, steps: int = 20, capacity: int = 200, schema: relive.Schema = SIMPLE, **choices: Any
+) -> relive.ReplayBuffer:
+    buffer = relive.ReplayBuffer(schema, capacity, item=item, seed=0, **choices)
     time = np.arange(float(steps))
+    obs = time if not schema.tree["obs"].stack else np.stack([np.maximum(time - 1, time // 9 * 9), time], 1)
     ends = {"terminated": time % 9 == 8, "truncated": time < 0}
-    buffer.extend(obs=time, action=time, reward=time, next_obs=time + 1, note=-time, **ends)
+    buffer.extend(obs=obs, action=time, reward=time, next_obs=obs + 1, note=-time, **ends)
     return buffer
 
 
@@ -164,9 +167,11 @@ def test_a_cut_is_an_end() -> None:
 
 
 @pytest.mark.parametrize("storage", storages.NAMES)
-def test_with_targets_it_is_transitions_too(storage: str) -> None:
-    both = lived(Windows(action=(-1, 0, 2), n_step=3, gamma=0.5), storage=storages.new(storage))
-    one = lived(relive.Transitions(n_step=3, gamma=0.5), storage=storages.new(storage))
+@pytest.mark.parametrize("stack", [None, 2])
+def test_with_targets_it_is_transitions_too(storage: str, stack: int | None) -> None:
+    schema = relive.Schema(obs=relive.Field(stack=stack), action=relive.Field(), note=relive.Field())
+    both = lived(Windows(action=(-1, 0, 2), n_step=3, gamma=0.5), schema=schema, storage=storages.new(storage))
+    one = lived(relive.Transitions(n_step=3, gamma=0.5), schema=schema, storage=storages.new(storage))
     ids = both.ids()
     batch, plain = both.read(ids), one.read(ids)
     assert set(batch) == {*plain, "pad"}

@@ -77,6 +77,13 @@ def test_it_goes_on_where_it_stood() -> None:
     assert len(list(later)) == 5
 
 
+def test_a_break_is_no_pause() -> None:
+    data = filled().dataset(8, batches=5)
+    for _ in data:
+        break
+    assert len(list(data)) == 5
+
+
 def drawn(buffer: relive.ReplayBuffer, start: str, workers: int = 2, batches: int = 5) -> list[Any]:
     torch.manual_seed(3)
     data = buffer.dataset(8, batches=batches)
@@ -103,6 +110,19 @@ def test_workers_open_the_buffer_by_name(storage: str, start: str, tmp_path: Pat
 def test_forked_workers_see_a_buffer_in_ram() -> None:
     ids = drawn(filled(), "fork")
     assert ids[0] != ids[1]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("storage", [relive.Ram, relive.Shared])
+def test_workers_that_persist_draw_other_batches_in_the_next_epoch(storage: Any) -> None:
+    with filled(storage=storage()) as buffer:
+        loader = DataLoader(
+            buffer.dataset(8, batches=4), None, num_workers=2, multiprocessing_context="fork", persistent_workers=True
+        )
+        epochs = [[batch.ids.tolist() for batch in loader] for _ in range(2)]
+        assert [len(epoch) for epoch in epochs] == [4, 4]
+        assert epochs[0] != epochs[1]
+        loader._iterator._shutdown_workers()
 
 
 def test_workers_started_anew_do_not() -> None:

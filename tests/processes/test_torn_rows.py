@@ -7,6 +7,7 @@ import select
 import signal
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ FEWEST, PATIENCE = 400, 60.0
 RINGS = [(64, 16), (64, 25_000), (4096, 16), (4096, 1000), (28_000, 16), (28_000, 100)]
 STACKED = (4096, 17)
 EPISODE, STACK = 7, 3
+OLDER, ACTIONS = (-1, 0), np.arange(-1, 4)  # offsets of windows
+TRANSITIONS = relive.Transitions(n_step=3, gamma=1.0)
+WINDOWS = relive.Windows(obs=OLDER, action=ACTIONS.tolist(), n_step=3, gamma=1.0)
 SAMPLERS = [relive.Uniform(), relive.Prioritized(), relive.Prioritized(newest="stored")]
 
 
@@ -57,13 +61,21 @@ def write(name: str, lane: int, width: int, stack: bool, tell: int) -> None:
 
 def wrong(batch: relive.Batch, width: int) -> int:
     """Count items that are not consecutive steps of one lane, no further than their episode."""
-    lanes, steps, found = batch.ids % WRITERS, batch.action, np.zeros(len(batch.ids), bool)
+    windows = "pad" in batch
+    steps = batch.action[:, ACTIONS.tolist().index(0)] if windows else batch.action
+    lanes, begun, found = batch.ids % WRITERS, steps // EPISODE * EPISODE, np.zeros(len(batch.ids), bool)
+    if windows:
+        for shown, pad, offsets in ((batch.action, batch.pad.action, ACTIONS), (None, batch.pad.obs, OLDER)):
+            far = steps[:, None] + np.array(offsets)
+            near = np.clip(far, begun[:, None], begun[:, None] + EPISODE - 1)
+            found |= ((pad != (near != far)) | (shown is not None and shown != near)).any(1)
     found |= (batch.reward != lanes * batch.steps) | (batch.steps != np.minimum(3, EPISODE - steps % EPISODE))
     for name, last in (("obs", steps), ("next_obs", steps + batch.steps)):
         frames = batch[name] if batch[name].ndim == 3 else batch[name][:, None]
         for age, frame in enumerate(np.moveaxis(frames, 1, 0)[::-1]):
-            within = age <= last - steps // EPISODE * EPISODE
-            items = zip(lanes.tolist(), (last - age).tolist(), frame, within.tolist(), strict=True)
+            within = windows | (age <= last - begun)  # which repeat the first observation; stacks have zeros
+            shown = np.maximum(last - age, begun) if windows else last - age
+            items = zip(lanes.tolist(), shown.tolist(), frame, within.tolist(), strict=True)
             found |= [(seen != known * observation(lane, t % 512, width)).any() for lane, t, seen, known in items]
     return int(found.sum())
 
@@ -82,15 +94,23 @@ def read(name: str, sampler: relive.Uniform, width: int, seconds: float, tell: i
     os.write(tell, np.array([seen, bad]).tobytes())
 
 
-def hunt(size: int, rows: int, seconds: float, sampler: relive.Uniform, stack: bool = False) -> tuple[int, int]:
+def hunt(
+    size: int,
+    rows: int,
+    seconds: float,
+    sampler: relive.Uniform,
+    stack: bool = False,
+    item: relive.Item = TRANSITIONS,
+    storage: relive.Shared | relive.Mapped | None = None,
+) -> tuple[int, int]:
     """Count the items that were read, and the wrong ones among them."""
     width = size // 4 - 6
     obs = relive.Field(width, "uint32", stack=STACK if stack else None)
     schema = relive.Schema(obs=obs, action=relive.Field((), "int64"))
     told, tell = os.pipe()
-    item, storage = relive.Transitions(n_step=3, gamma=1.0), relive.Shared()
+    storage = storage or relive.Shared()
     with relive.ReplayBuffer(schema, rows * WRITERS, num_envs=WRITERS, item=item, storage=storage) as buffer:
-        name = buffer.storage.name
+        name = buffer.storage.address
         children = [
             *(forked(lambda lane=lane: write(name, lane, width, stack, tell), endless=True) for lane in range(WRITERS)),
             *(forked(lambda: read(name, sampler, width, seconds, tell)) for _ in range(READERS)),
@@ -121,6 +141,16 @@ def lengths(seconds: float) -> list[tuple[int, int, float]]:
 def test_no_torn_row_is_ever_drawn(size: int, rows: int, seconds: float, record_property: Any) -> None:
     stack = (size, rows) == STACKED
     seen, bad = hunt(size, rows, seconds, SAMPLERS[(size + rows) % 3], stack)
+    assert seen > 100
+    record_property("cases", seen)
+    assert bad == 0, f"{bad} of {seen} items"
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("seconds", [0.4, pytest.param(100.0, marks=pytest.mark.slow)])
+def test_no_torn_window_is_ever_drawn(mapped: bool, seconds: float, tmp_path: Path, record_property: Any) -> None:
+    storage = relive.Mapped(tmp_path / "ring") if mapped else relive.Shared()
+    seen, bad = hunt(4096, 16, seconds, SAMPLERS[2 * mapped], item=WINDOWS, storage=storage)
     assert seen > 100
     record_property("cases", seen)
     assert bad == 0, f"{bad} of {seen} items"

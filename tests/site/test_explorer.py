@@ -58,6 +58,11 @@ def test_what_the_page_has_without_a_browser(extension: Any) -> None:
     assert list(PIPELINES) == list(extension.SHOWN)
     assert len(PIPELINES["relive"]["states"]) == 18
     assert all(len(item) == 4 for state in PIPELINES["relive"]["states"].values() for item in state["items"])
+    for state in PIPELINES["relive-windows"]["states"].values():  # of episodes of 4, 3 and 5 steps
+        ends = [k for length in (4, 3, 5) for k in reversed(range(length))]
+        starts = [k for length in (4, 3, 5) for k in range(length)]
+        masks = zip(starts, ends, strict=True)
+        assert state["masks"] == [f"{int(not first)}0 {'0' * (left + 1):1<4.4}" for first, left in masks]
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +112,8 @@ def said(value: float | None) -> str:
     return "not a number" if value is None else f"{round(value, 5):.7g}"
 
 
-def expected_row(number: int, item: list[Any]) -> list[tuple[str, bool]]:
-    """Work out a row of the table from the recorded item."""
+def expected_row(number: int, item: list[Any], masks: list[str]) -> list[tuple[str, bool]]:
+    """Work out a row of the table from the recorded item, and the masks of its state's, if there are."""
     values, probes, right = item[:4], item[4] if len(item) > 4 else [], item[5] if len(item) > 4 else None
     names = ("obs", "reward", "discount", "next_obs")
     wrong = {DATA["probes"][probe]["cell"] for probe in probes}
@@ -119,6 +124,9 @@ def expected_row(number: int, item: list[Any]) -> list[tuple[str, bool]]:
         text += "not used" if name == "next_obs" and values[2] == 0 else ""
         text += f"right: {said(beside[name])}" if name in wrong and name in beside else ""
         cells.append((text, name in wrong))
+    for mask in masks[number - 1 : number]:
+        obs, action = mask.replace("0", "●").replace("1", "○").split()
+        cells.append((f"obs {obs}, action {action}", False))
     return [*cells, (", ".join(probes) or "right", False)]
 
 
@@ -131,7 +139,8 @@ def test_every_combination_of_controls_shows_what_was_recorded(page: Any) -> Non
         assert page.url.rpartition("#")[2] == f"library={library}&mode={mode}&n={n}&end={end}"
         seen, state = page.evaluate(SEEN), PIPELINES[library]["states"][f"{mode}/{n}/{end}"]
         wrong = [len(item) > 4 for item in state["items"]]
-        rows = [expected_row(number, item) for number, item in enumerate(state["items"], 1)]
+        masks = state.get("masks", [])
+        rows = [expected_row(number, item, masks) for number, item in enumerate(state["items"], 1)]
         assert [[tuple(cell) for cell in row] for row in seen["rows"]] == rows, (library, mode, n, end)
         assert seen["lines"] == wrong
         assert seen["missing"] == len(state["missing"])

@@ -44,25 +44,33 @@ class Batches(IterableDataset[Batch]):
             raise too_many(core.most, self._size, f"{_AT}(batch_size)")
         self._batches = None if batches is None else check.integer(batches, f"{_AT}(batches)", minimum=1)
         self._change = Transform(transform, f"{_AT}(transform)")
-        self._core, self._draw, self._given = core, draw, 0
+        self._core, self._draw, self._given, self._loaded = core, draw, 0, False
         self._name = getattr(core.storage, "address", None)
+        self._worker = False  # this process is one, and draws with a generator of its own
 
     def __iter__(self) -> Iterator[Batch]:
         """Draw batches as tensors; in a worker its share of them, from a buffer opened there."""
-        worker, core, draw, wanted = get_worker_info(), self._core, self._draw, self._batches
+        worker, wanted = get_worker_info(), self._batches
         if worker is not None:
-            if self._name is not None:
-                core = joined(self._name, self._core.item, self._core.sampler, worker.seed)
-                draw = partial(sample, core)
-            else:
-                core.tally.rng = check.generator(worker.seed)
+            if not self._worker:  # one that persists draws on in its next iteration
+                self._join(worker.seed)
             wanted = None if wanted is None else (wanted - worker.id + worker.num_workers - 1) // worker.num_workers
+        self._given, self._loaded = self._given if self._loaded else 0, False
         while wanted is None or self._given < wanted:
-            seed = self._change.seed(core.tally.rng)
-            batch = self._change(draw(self._size), seed)
+            seed = self._change.seed(self._core.tally.rng)
+            batch = self._change(self._draw(self._size), seed)
             self._given += 1
             yield Batch(mapped(lambda value: value, batch.torch()))  # of a type that a loader makes anew
         self._given = 0
+
+    def _join(self, seed: int) -> None:
+        """Open the buffer in a worker."""
+        if self._name is not None:
+            self._core = joined(self._name, self._core.item, self._core.sampler, seed)
+            self._draw = partial(sample, self._core)
+        else:
+            self._core.tally.rng = check.generator(seed)
+        self._worker = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many batches were given, and the state of the buffer's generator."""
@@ -71,7 +79,7 @@ class Batches(IterableDataset[Batch]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next iteration go on where `state` was taken, given the same steps."""
         self._core.tally.rng.bit_generator.state = state["generator"]
-        self._given = check.integer(state["given"], f"{_AT}(given)", minimum=0)
+        self._given, self._loaded = check.integer(state["given"], f"{_AT}(given)", minimum=0), True
 
     def __getstate__(self) -> dict[str, Any]:
         if self._name is None:
