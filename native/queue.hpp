@@ -188,6 +188,7 @@ private:
 
     // Whether more waits.
     bool take_in(const Rows& ring, int64_t number) {
+        RELIVE_PREFETCH(ring.lane_of + std::min(number + 8, ring.lanes - 1));
         Seen& before = seen[number];
         bool waits = false;
         const Seen now = look(ring, number, before, waits);
