@@ -23,11 +23,12 @@ import relive
 
 
 def sampler(length: int, online: bool, uniform: float = 0, priority: float = 0, recency: float = 0) -> Any:
-    """Make the sampler of a configuration's `replay.fracs`; new sequences take up to half of each batch."""
+    """Make the sampler of a configuration's `replay.fracs`; new sequences fill batches as long as there are some."""
     each = relive.Uniform(), relive.Prioritized(alpha=0.8, beta=0.0), relive.Recent(share=0.1)
     members = [pair for pair in zip(each, (uniform, priority, recency), strict=True) if pair[1]]
     if online:
-        members = [(relive.Once(every=length), 0.5), *((member, share / 2) for member, share in members)]
+        rest = 1e-9  # of a batch of new ones; of the others' parts of what those leave, shares are relative
+        members = [(relive.Once(every=length), 1 - rest), *((member, share * rest) for member, share in members)]
     return members[0][0] if len(members) == 1 else relive.Blend(*members)
 
 

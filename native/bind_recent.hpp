@@ -44,8 +44,13 @@ public:
                 const std::int64_t last = queue.size_of(slots[i]) - 1;
                 const double steps = values[i] * mean;
                 const std::int64_t age = steps < double(last) ? std::int64_t(steps) : last;
-                slots[i] = queue.slot_of(queue_.ring(), slots[i], last - age);
-                values[i] = rate_ * double(age);
+                values[i] = double(age);
+                queue.fetch(queue_.ring(), slots[i], last - age);
+            }
+            for (std::int64_t i = 0; i < n; ++i) {
+                const std::int64_t last = queue.size_of(slots[i]) - 1;
+                slots[i] = queue.slot_of(queue_.ring(), slots[i], last - std::int64_t(values[i]));
+                values[i] *= rate_;
             }
         });
     }
@@ -61,7 +66,8 @@ public:
         queue_.visit([&](const auto& queue) {
             const Rows& ring = queue_.ring();
             for (std::int64_t i = 0; i < n; ++i) {
-                const std::int64_t row = slots[i] / ring.lanes, number = slots[i] - row * ring.lanes;
+                std::int64_t row, number;
+                ring.split(slots[i], row, number);
                 result[i] = rate_ * double(queue.size_of(number) - 1 - queue.behind(ring, number, row));
             }
         });

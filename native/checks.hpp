@@ -96,29 +96,29 @@ template <typename T>
 bool sound_queue(const Rows& ring, const T* places, const T* firsts, const Ends& ends, const Seen& seen) {
     const int64_t rows = ring.rows, items = ends.come - ends.gone, episodes = ends.episodes_come - ends.episodes_gone;
     // How far each entry lies ahead of a base, modulo R: ascending, from `last + 1` on.
-    const auto ascend = [rows](const T* entries, int64_t from, int64_t to, int64_t base, int64_t last, int64_t limit) {
+    const auto ascend = [rows](const T* entries, int64_t step, int64_t from, int64_t to, int64_t base, int64_t last,
+                               int64_t limit) {
         for (int64_t k = from; k < to; ++k) {
-            const int64_t entry = entries[k % rows], ahead = (entry - base % rows + rows) % rows;
+            const int64_t entry = entries[k % rows * step], ahead = (entry - base % rows + rows) % rows;
             if (entry < 0 || entry >= rows || ahead <= last || ahead >= limit) return false;
             last = ahead;
         }
         return true;
     };
     if (ends.gone < 0 || ends.come >= LIMIT || items < 0 || items > rows) return false;
-    if (!ascend(places, ends.gone, ends.come, seen.oldest, -1, seen.ready - seen.oldest)) return false;
+    if (!ascend(places, ring.lanes, ends.gone, ends.come, seen.oldest, -1, seen.ready - seen.oldest)) return false;
     if (!firsts) return true;
     if (ends.episodes_gone < 0 || ends.episodes_come >= LIMIT || episodes < (items > 0) || episodes > items)
         return false;
-    return ascend(firsts, ends.episodes_gone + 1, ends.episodes_come, ends.gone, 0, items);
+    return ascend(firsts, 1, ends.episodes_gone + 1, ends.episodes_come, ends.gone, 0, items);
 }
 
 template <typename T>
 bool sound_queues(const Rows& ring, const Queue<T>& queue) {
     bool good = true;
     for (int64_t number = 0; good && number < ring.lanes; ++number) {
-        const int64_t begin = number * ring.rows;
-        good = sound_queue(ring, queue.places + begin, queue.firsts ? queue.firsts + begin : nullptr,
-                           queue.ends[number], queue.seen[number]);
+        const T* const firsts = queue.firsts ? queue.firsts + number * ring.rows : nullptr;
+        good = sound_queue(ring, queue.places + number, firsts, queue.ends[number], queue.seen[number]);
     }
     return good;
 }

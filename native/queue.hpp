@@ -17,8 +17,9 @@ struct Ends {
     int64_t gone, come, episodes_gone, episodes_come;
 };
 
-// T is int32 or int64. `places` and `firsts` are [L, R]: entry k of a lane stands at k % R. Entries are rows modulo R;
-// a first is the number, modulo R, of the anchor that an episode begins with.
+// T is int32 or int64. `places` and `firsts` have R entries of each lane: entry k stands at k % R. Entries are rows
+// modulo R; a first is the number, modulo R, of the anchor that an episode begins with. The entries of a lane lie
+// together in `firsts`, those of all lanes at one place in `places`: lanes in lock step write to few lines.
 template <typename T>
 class Queue {
 public:
@@ -32,6 +33,7 @@ public:
         if (groups.empty()) return size();
         bases_.resize(size_t(ring.lanes));
         bases_of_.resize(size_t(ring.lanes), -1);
+        stretches_.resize(size_t(ring.lanes));
         anchors_.prepare(ring.lanes);
         episodes_.prepare(ring.lanes);
         for (const Group& group : groups) {
@@ -57,8 +59,11 @@ public:
 
     // The slot of the anchor that is `behind` the oldest of its lane.
     int64_t slot_of(const Rows& ring, int64_t number, int64_t behind) const {
-        const int64_t k = bases_[size_t(number)] + behind;
-        return int64_t(places[number * ring.rows + wrapped(k, ring.rows)]) * ring.lanes + number;
+        return int64_t(place_of(ring, number, behind)) * ring.lanes + number;
+    }
+    // To be called some time before: then the misses of several items overlap.
+    void fetch(const Rows& ring, int64_t number, int64_t behind) const {
+        RELIVE_PREFETCH(&place_of(ring, number, behind));
     }
 
     int64_t behind(const Rows& ring, int64_t slot) const { return behind(ring, slot % ring.lanes, slot / ring.lanes); }
@@ -68,11 +73,10 @@ public:
     int64_t behind(const Rows& ring, int64_t number, int64_t row) const {
         const int64_t last = size_of(number) - 1;
         if (last < 1) return 0;
-        const T* const lane = places + number * ring.rows;
-        const int64_t base = bases_[size_t(number)], oldest = lane[base];
-        const auto ahead = [&](int64_t lane_slot) { return lane_slot - oldest + (lane_slot < oldest ? ring.rows : 0); };
-        const auto ahead_at = [&](int64_t k) { return ahead(lane[wrapped(k + base, ring.rows)]); };
-        const int64_t wanted = ahead(row), span = ahead_at(last);
+        const auto [oldest, span] = stretches_[size_t(number)];
+        const auto ahead = [&, oldest = oldest](int64_t row) { return row - oldest + (row < oldest ? ring.rows : 0); };
+        const auto ahead_at = [&](int64_t k) { return ahead(place_of(ring, number, k)); };
+        const int64_t wanted = ahead(row);
         if (span == last) return std::min(wanted, last);  // each row has one
         const auto before = [&](int64_t k) { return ahead_at(k) < wanted; };
         const double density = double(last) / double(span);
@@ -163,15 +167,37 @@ private:
     int64_t version_ = 0;
     std::vector<int64_t> bases_;     // where in `places` the oldest anchor of each lane stands
     std::vector<int64_t> bases_of_;  // and how many had gone then; another number: somebody changed `ends`
+    // The row, modulo R, of the oldest anchor of each lane that has one, and how many rows later the newest one is.
+    struct Stretch {
+        int64_t oldest, span;
+    };
+    std::vector<Stretch> stretches_;
+
+    T& place_at(const Rows& ring, int64_t number, int64_t at) const { return places[at * ring.lanes + number]; }
+    T& place_of(const Rows& ring, int64_t number, int64_t behind) const {
+        return place_at(ring, number, wrapped(bases_[size_t(number)] + behind, ring.rows));
+    }
+
+    // Note where a lane's oldest and newest anchors are; `oldest`: of the first, -1 where it has to be read.
+    void stretch(const Rows& ring, int64_t number, int64_t oldest) {
+        if (!size_of(number)) return;
+        if (oldest < 0) oldest = place_of(ring, number, 0);
+        const int64_t span = place_of(ring, number, size_of(number) - 1) - oldest;
+        stretches_[size_t(number)] = {oldest, span < 0 ? span + ring.rows : span};
+    }
 
     // Whether more waits.
     bool take_in(const Rows& ring, int64_t number) {
+        RELIVE_PREFETCH(ring.lane_of + std::min(number + 8, ring.lanes - 1));
         Seen& before = seen[number];
         bool waits = false;
         const Seen now = look(ring, number, before, waits);
         if (!plausible(ring, before, now)) throw std::invalid_argument("relive._ring._native: `seen` was never seen");
         int64_t &base = bases_[size_t(number)], &of = bases_of_[size_t(number)];
-        if (of != ends[number].gone) base = ends[number].gone % ring.rows;
+        if (of != ends[number].gone) {
+            base = ends[number].gone % ring.rows;
+            stretch(ring, number, -1);
+        }
         if (now.ready != before.ready || now.oldest != before.oldest) move(ring, number, before, now, base);
         of = ends[number].gone;
         before = now;
@@ -194,14 +220,13 @@ private:
 
     void move(const Rows& ring, int64_t number, const Seen& before, const Seen& now, int64_t& oldest) {
         const int64_t rows = ring.rows;
-        T* lane_places = places + number * rows;
         Ends& lane = ends[number];
         int64_t end = wrapped(oldest + lane.come - lane.gone, rows);
         // A later lane is most often as far as this one.
-        const T* const later = places + std::min(number + 16, ring.lanes - 1) * rows;
+        const int64_t later = std::min(number + 64, ring.lanes - 1);
         const bool whole = lane.come - lane.gone == before.ready - before.oldest;  // each row is an anchor
-        if (!whole) RELIVE_PREFETCH_WRITE(later + oldest);
-        RELIVE_PREFETCH_WRITE(later + end);
+        if (!whole) RELIVE_PREFETCH_WRITE(&place_at(ring, later, oldest));
+        RELIVE_PREFETCH_WRITE(&place_at(ring, later, end));
         const Position at = ring.position(number, now.head);
         const int64_t lost = now.oldest - before.oldest, base = ring.lane_slot_of(at, before.oldest);
         int64_t gone = lane.gone;
@@ -210,26 +235,30 @@ private:
             oldest = wrapped(oldest + gone - lane.gone, rows);
         }
         while (gone < lane.come && gone - lane.gone < lost) {
-            const int64_t ahead = lane_places[oldest] - base;
+            const int64_t ahead = place_at(ring, number, oldest) - base;
             if ((ahead < 0 ? ahead + rows : ahead) >= lost) break;
             ++gone;
             if (++oldest == rows) oldest = 0;
         }
         if (firsts) forget_episodes(ring, number, gone);
+        int64_t first = gone == lane.gone ? stretches_[size_t(number)].oldest : -1;
+        if (whole) first = ring.lane_slot_of(at, now.oldest);
+        if (gone == lane.come) first = -1;
         lane.gone = gone;
         const Moved range(ring, number, before, now);
         int64_t lane_slot = ring.lane_slot_of(at, range.come_from);
         for (int64_t row = range.come_from; row < range.come_to; ++row) {
             const int64_t here = ring.storage_row(number, ring.memory_of(at, row));
             if ((ring.mark_at(here) & ANCHOR) == ANCHOR) {
-                if (firsts && !goes_on(ring, here, lane_places[(end ? end : rows) - 1], lane_slot, lane))
+                if (firsts && !goes_on(ring, here, place_at(ring, number, (end ? end : rows) - 1), lane_slot, lane))
                     firsts[number * rows + lane.episodes_come++ % rows] = T(end);
-                lane_places[end] = T(lane_slot);
+                place_at(ring, number, end) = T(lane_slot);
                 ++lane.come;
                 if (++end == rows) end = 0;
             }
             if (++lane_slot == rows) lane_slot = 0;
         }
+        stretch(ring, number, first);
     }
 
     // Whether an anchor belongs to the episode of the one before: that stands `starts` steps before it in one stream.

@@ -16,8 +16,7 @@ class Tested(Replay):
 
     def __init__(self, length: int, capacity: int, directory: Any = None, chunksize: int = 1024, **given: Any) -> None:
         self.folder, self.chunksize, self.guard = Path(str(directory)), chunksize, threading.Lock()
-        self.lanes: dict[Any, int] = {}
-        self.early: list[Any] | None = []  # steps that come before it is clear how many workers there are
+        self.lanes, self.early = {}, []  # steps that come before it is clear how many workers there are
         super().__init__(length, capacity, directory and self.folder / "relive", seed=given.get("seed", 0))
 
     def add(self, step: Any, worker: Any = 0) -> None:
@@ -47,17 +46,15 @@ class Tested(Replay):
         """Save, and write the steps that sequences need as chunks, which the original loads."""
         self.begin()
         super().save()
-        ids, names = self.buffer.column("ids"), self.buffer.schema.tree["data"]
-        most = -(-self.capacity // self.workers) + self.length - 1
+        ids, most = self.buffer.column("ids"), -(-self.capacity // self.workers) + self.length - 1
         for lane, known in enumerate(ids):
             places = np.argsort(known)[-min((known >= 0).sum(), most) :]
             chunks = known[places] // len(ids) // self.chunksize
             for number in np.unique(chunks).tolist():
                 part, key = places[chunks == number], number * len(ids) + lane + 1
                 file = self.folder / f"{number:09}-{key}-{key + len(ids)}-{len(part)}.npz"
-                steps = {name: self.buffer.column(f"data.{name}")[lane, part] for name in names}
+                steps = {k: self.buffer.column(f"data.{k}")[lane, part] for k in self.buffer.schema.tree["data"]}
                 np.savez_compressed(file, stepid=np.zeros((len(part), 20), np.uint8), **steps)
 
 
-sys.modules |= {"elements": Names(UUID=Names(reset=lambda debug: 0), Path=Path)}
-sys.modules |= {"embodied": Names(replay=Names(Replay=Tested))}
+sys.modules.update(elements=Names(UUID=Names(reset=dict), Path=Path), embodied=Names(replay=Names(Replay=Tested)))

@@ -61,11 +61,12 @@ def test_batches_have_the_originals_form() -> None:
 
 
 def test_new_sequences_come_first() -> None:
-    """Check that half of the batches' sequences go through all that do not overlap."""
-    replay = filled(400, capacity=1000, online=True)
-    drawn = [replay.sample(2) for _ in range(200)]
+    """Check that batches have all sequences that do not overlap, once each, before they have any other."""
+    replay = filled(400, capacity=1000, online=True, fracs={"uniform": 0.5, "recency": 0.5})
+    drawn = [replay.sample(20) for _ in range(10)]
     starts = np.concatenate([1000 * each["worker"][:, 0] + each["step"][:, 0] for each in drawn])
-    assert {1000 * worker + step for worker in range(2) for step in range(0, 397, 4)} <= {*starts.tolist()}
+    assert sorted(starts.tolist()) == [1000 * worker + step for worker in range(2) for step in range(0, 397, 4)]
+    assert (replay.sample(20)["step"][:, 0] % 4).any()
 
 
 def test_late_latents_and_priorities_reach_no_other_step() -> None:

@@ -143,6 +143,10 @@ def test_one_shard_draws_what_one_buffer_draws(weights: str) -> None:
                 np.testing.assert_array_equal(ours.ids, theirs.ids)
                 np.testing.assert_allclose(ours.weights, theirs.weights, rtol=1e-6)
                 assert_same_batch(ours, theirs, without=("weights",))
+                found, wanted = shards.stats(), twin.stats()
+                assert found.draw_age == wanted.draw_age
+                assert found.draw_entropy == pytest.approx(wanted.draw_entropy)
+                assert found.replay_volume == wanted.replay_volume
                 for each in (shards, twin):
                     each.update_priorities(ours.ids, np.cos(ours.ids))
     assert shards.stats().beta == twin.stats().beta

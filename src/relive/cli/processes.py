@@ -89,8 +89,9 @@ def _of_buffer(seen: Seen) -> Text:
             facts.append((label, " / ".join(f"{value:.4g}" for value in values), "least, quartiles, largest"))
     facts.append(("volume", f"{seen.replay_volume:.2f} items per step in all", ""))
     if seen.draw_age:
-        entropy = seen.draw_entropy or 0.0
-        spread = f"entropy {entropy:+.2f}: spread over {math.exp(entropy):.0%} of the items"
+        spread, entropy = "", seen.draw_entropy
+        if entropy is not None:
+            spread = f"entropy {entropy:+.2f}: spread over {math.exp(entropy):.0%} of the items"
         facts.append(("drawn", "ages: mean {:.4g}, 95 % below {:.4g}".format(*seen.draw_age), spread))
     if seen.limiter is not None:
         limiter = seen.limiter

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._base.capabilities import completed
+from .._buffer.stats import evenness
+from ..samplers import Sampler
 from ._drawing import Drawer
 from ._ids import lanes_in
 from ._wire import ShardPlan, Transport
@@ -17,15 +20,18 @@ def snapshot(plan: ShardPlan, transport: Transport, drawer: Drawer) -> ShardsSta
     health = drawer.health
     health.look()
     drawer.settle()
-    asked = [transport.call(shard, "counts", health.largest) for shard in range(plan.shards)]
-    cuts = nbytes = 0
+    ids, chances, items = drawer.last
+    asked = [transport.call(shard, "counts", ids, health.largest) for shard in range(plan.shards)]
+    cuts, nbytes, replied = 0, 0, [ids[:0]]
     for shard, (promise, done) in enumerate(zip(asked, transport.wait(asked, _WAIT), strict=True)):
         reply = health.taken(shard, promise, done, f"no answer within {_WAIT:g} s", status_at=0)
         if reply is not None:
             cuts, nbytes = cuts + reply[1], nbytes + reply[2]
+            replied.append(reply[3])
     statuses, missing = health.statuses, np.flatnonzero(health.missing).tolist()
     there = [status for shard, status in enumerate(statuses) if not health.missing[shard]]
-    added, now = health.added, drawer.clock()
+    added, now, ages = health.added, drawer.clock(), np.concatenate(replied)
+    lawful = len(ids) and completed(plan.sampler, Sampler).masses is not None  # chances are of items
     return ShardsStats(
         size=sum(status.size for status in there),
         capacity=plan.steps * plan.num_envs,
@@ -34,6 +40,8 @@ def snapshot(plan: ShardPlan, transport: Transport, drawer: Drawer) -> ShardsSta
         added=added,
         drawn=drawer.drawn,
         replay_ratio=drawer.drawn / added if added else 0.0,
+        draw_age=(float(ages.mean()), float(np.quantile(ages, 0.95))) if len(ages) else (),
+        draw_entropy=evenness(chances, items) if lawful else None,
         cuts=cuts,
         stale_updates=drawer.stale + health.stale,
         beta=drawer.beta,

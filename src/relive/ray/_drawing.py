@@ -112,6 +112,11 @@ class Drawer:
         if self.pace is not None:
             self.pace.wait(n, at)
 
+    @property
+    def last(self) -> tuple[Int64, Float64, int]:
+        """The ids of the last batch, their probabilities, and how many items there were."""
+        return self._joiner.last
+
     def may(self, n: int) -> bool:
         """Return whether the limiter allows a draw of `n` items now."""
         return self.pace is None or self.pace.may(n)

@@ -10,7 +10,7 @@ import numpy as np
 from .._base.capabilities import completed
 from .._base.memory import Arena
 from .._base.nests import nested
-from .._base.types import Array, Int64
+from .._base.types import Array, Float64, Int64
 from ..batch import Batch
 from ..items import Item
 from ..items._protocol import sealed
@@ -45,7 +45,11 @@ class Answers:
 
 
 class Joiner:
-    """Joins what shards drew; the parts may be read-only, and belong to a transport."""
+    """Joins what shards drew; the parts may be read-only, and belong to a transport.
+
+    Attributes:
+        last: The ids of the last batch, their probabilities, and how many items there were.
+    """
 
     def __init__(self, plan: ShardPlan) -> None:
         self._arena = Arena(_KEPT, _KEPT_BYTES)
@@ -54,6 +58,7 @@ class Joiner:
         self._scale = completed(plan.sampler, Sampler).weights
         # Of items with a time axis, what there is one of each, and not one of each step.
         states = {".".join(c.keys) for c in plan.schema.columns if c.field.every is not None}
+        self.last: tuple[Int64, Float64, int] = np.zeros(0, np.int64), np.zeros(0), 0
         self._single = {"ids", "weights", *states} | ({"first"} - plan.schema.tree.keys())
 
     def batch(self, answers: Answers, statuses: Sequence[ShardStatus], beta: float) -> Batch:
@@ -68,9 +73,9 @@ class Joiner:
         chance = probabilities(answers.chances, answers.shards, answers.masses, answers.totals)
         chances, scale = answers.chances.tolist(), self._scale
         there = [status for status, c in zip(statuses, chances, strict=True) if c > 0]
-        if scale is not None:
-            items = float(sum(status.items for status in there))
-        else:  # by these weights a batch is as one of fresh totals, whose weights are 1
+        items: float = sum(status.items for status in there)
+        self.last = fields["ids"].copy(), chance, int(items)
+        if scale is None:  # by these weights a batch is as one of fresh totals, whose weights are 1
             items, scale = sum(status.total for status in there), "none"
             chance = chance / answers.masses
         least = min(_least(c, status) for c, status in zip(chances, statuses, strict=True))

@@ -213,14 +213,12 @@ class Shard:
         step = ParsedStep([*block.values], successors or None, block.terminated, block.truncated).mapped(of)
         self._core.writer.put(step, lanes, None if block.priority is None else of(block.priority))
 
-    def counts(self, largest: float) -> tuple[ShardStatus, int, int]:
-        """Return the shard's status, cuts, and bytes of its buffer when full; cheap for any size."""
+    def counts(self, ids: Int64, largest: float) -> tuple[ShardStatus, int, int, Int64]:
+        """Return the shard's status, cuts, bytes of its buffer when full, and the ages of its own of the ids."""
         with self._call(largest):
-            return (
-                self._status(drawing.share(self._core)),
-                self._core.ring.tally()["cuts"],
-                self._core.nbytes,
-            )
+            ages = self._core.ring.ages(self.ids.inner(ids, stored.next_rows(self._core))[0])
+            status = self._status(drawing.share(self._core))
+            return status, self._core.ring.tally()["cuts"], self._core.nbytes, ages
 
     def save(self, path: str) -> None:
         """Begin to save into the shard's own part of the directory `path`; `saved` tells when it is done."""

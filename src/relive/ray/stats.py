@@ -34,6 +34,8 @@ class ShardsStats(Frozen, kw_only=True):
         added: Steps ever added, each life of a shard counted from its own beginning.
         drawn: Items that this handle drew.
         replay_ratio: `drawn / added`.
+        draw_age: As in `Stats`, of the last batch and the shards that answer.
+        draw_entropy: As in `Stats`, by the probabilities at that draw.
         cuts: Streams cut.
         stale_updates: Priorities dropped: of steps that were overwritten or lost, or of a shard that did not answer.
         beta: Exponent of this handle's last draw.
@@ -52,6 +54,8 @@ class ShardsStats(Frozen, kw_only=True):
     added: int
     drawn: int
     replay_ratio: float
+    draw_age: tuple[float, ...]
+    draw_entropy: float | None
     cuts: int
     stale_updates: int
     beta: float
@@ -61,3 +65,8 @@ class ShardsStats(Frozen, kw_only=True):
     missing: tuple[int, ...]
     missing_lanes: tuple[int, ...]
     shards: tuple[ShardStats, ...]
+
+    @property
+    def replay_volume(self) -> float:
+        """`replay_ratio`, by its name beside the age and the entropy of what is drawn."""
+        return self.replay_ratio

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -175,8 +177,8 @@ class _Blend:
 
     def __init__(self, settings: Blend, ring: Ring, memory: Memory) -> None:
         self._settings = settings
-        self._shares = np.array([share for _, share in settings.members])
-        self._lawful = np.array([not member.consumes for member, _ in settings._each])
+        self._shares = [share for _, share in settings.members]
+        self._lawful = [not member.consumes for member, _ in settings._each]
         shared: dict[Any, Any] = {}
         self._members = members = [
             completed(member.index(ring, Section(memory, f"{k}.", memory.fresh, shared)), Index)
@@ -186,7 +188,7 @@ class _Blend:
             if lawful and index.probability is None:
                 wanted = "members whose indexes have `probability`"
                 raise ArgumentError(message(wanted, f"`{member!r}`", "Blend"))
-        self._items = np.zeros(len(members), np.int64)
+        self._items = [0] * len(members)
         self._taken: list[tuple[Callable[[Int64], None], Int64]] = []  # of the last draw, what members consumed
         draws, leader = memory.host("blend.draws"), settings._prioritized
         self._weighing = ImportanceWeights(settings.beta_at, settings.weights, draws)
@@ -197,26 +199,29 @@ class _Blend:
         self.chooser = None
         if len(choosers) == len(members):
             make = kernels.active().blending
-            self.chooser = make(choosers, self._shares, settings.shuffle, leader, draws, settings)
+            self.chooser = make(choosers, np.array(self._shares), settings.shuffle, leader, draws, settings)
 
     def refresh(self) -> int:
         """Take in changes; return how many items can be drawn again and again."""
-        self._items = np.array([index.refresh() for index in self._members])
-        return int(self._items[self._lawful].max())
+        self._items = [index.refresh() for index in self._members]
+        return self._most
+
+    @property
+    def _most(self) -> int:
+        return max(items for items, lawful in zip(self._items, self._lawful, strict=True) if lawful)
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
         """Return `n` slots and their importance-sampling weights."""
         weighing, shuffle = self._weighing, self._settings.shuffle
         beta = weighing.next(beta)
         u = check.uniforms(rng, n + 2 + n * shuffle)
-        counts = np.minimum(
-            _allotted(n, self._shares, u[n]), np.where(self._lawful & (self._items > 0), n, self._items)
-        )
-        counts += _allotted(n - int(counts.sum()), self._law(), u[n + 1])
+        wanted = zip(_allotted(n, self._shares, u[n]), self._items, self._lawful, strict=True)
+        first = [count if items and lawful else min(count, items) for count, items, lawful in wanted]
+        rest = _allotted(n - sum(first), self._law(), u[n + 1])
         slots, begin = np.empty(n, np.int64), 0
         self._taken.clear()
-        for index, count in zip(self._members, counts.tolist(), strict=True):
-            if count:
+        for index, *counts in zip(self._members, first, rest, strict=True):
+            if count := sum(counts):
                 found = index.draw(count, _Numbers(u[begin : begin + count]), 0.0).slots  # type: ignore[arg-type]
                 slots[begin : begin + count] = found
                 if index.give_back is not None:
@@ -226,7 +231,7 @@ class _Blend:
             _shuffle(slots, u[n + 2 :])
         if weighing.scale is None or beta == 0.0:
             return Draw(slots, np.ones(n, np.float32), np.ones(n) if weighing.scale == "batch" else None, beta)
-        chances, even = self.probability(slots), 1.0 / int(self._items[self._lawful].max())
+        chances, even = self.probability(slots), 1.0 / self._most
         least = chances.min(initial=np.inf, where=chances > 0)
         chances[chances == 0] = least if least < np.inf else even  # of a queue, of priority 0
         if weighing.scale == "batch":
@@ -235,15 +240,17 @@ class _Blend:
 
     def probability(self, slots: Int64) -> Float64:
         chances = np.zeros(len(slots))
-        for index, share in zip(self._members, self._law().tolist(), strict=True):
+        for index, share in zip(self._members, self._law(), strict=True):
             if share and index.probability is not None:
                 chances += share * index.probability(slots)
         return chances
 
-    def _law(self) -> Float64:
+    def _law(self) -> list[float]:
         """Return the shares among the members that can draw items again and again, and have any."""
-        shares = np.where(self._lawful & (self._items > 0), self._shares, 0.0)
-        return np.asarray(shares / sum(shares.tolist()))
+        each = zip(self._shares, self._items, self._lawful, strict=True)
+        shares = [share if items and lawful else 0.0 for share, items, lawful in each]
+        *_, total = accumulate(shares)  # newer Pythons' `sum` has other bits
+        return [share / total for share in shares]
 
     def give_back(self, slots: Int64) -> None:
         for give_back, taken in self._taken:
@@ -290,17 +297,19 @@ def _part(arrays: Mapping[str, Array], k: int) -> dict[str, Array]:
     return {name.removeprefix(prefix): each for name, each in arrays.items() if name.startswith((prefix, "age"))}
 
 
-def _allotted(n: int, shares: Float64, u: float) -> Int64:
+def _allotted(n: int, shares: Sequence[float], u: float) -> list[int]:
     """Give each member the whole items of its share of `n`; one uniform rounds all of them."""
-    ends = np.minimum(np.floor(n * np.cumsum(shares) + u), n).astype(np.int64)
-    ends[np.flatnonzero(shares)[-1] :] = n
-    return np.diff(ends, prepend=0)
+    last = max(k for k, share in enumerate(shares) if share)
+    sums = enumerate(accumulate(shares))
+    ends = (n if k >= last else min(n, math.floor(n * part + u)) for k, part in sums)
+    return [end - begin for begin, end in pairwise((0, *ends))]
 
 
 def _shuffle(slots: Int64, u: Float64) -> None:
     """Put slots in random order, in place: the swaps of Fisher and Yates, from the last place on."""
-    order, numbers = slots.tolist(), u.tolist()
+    order, last = slots.tolist(), np.arange(len(slots))
+    others = np.minimum((u * (last + 1)).astype(np.int64), last).tolist()
     for i in range(len(order) - 1, 0, -1):
-        j = min(i, int(numbers[i] * (i + 1)))
+        j = others[i]
         order[i], order[j] = order[j], order[i]
     slots[:] = order

@@ -22,14 +22,15 @@ class Queue:
 
     Args:
         ring: Where the anchors come from.
-        places: int32 or int64 `[L, R]`: the row, modulo R, of the lane's k-th anchor, at `k % R`.
+        places: int32 or int64, `L * R` of them: the row, modulo R, of the lane's k-th anchor, at `k % R * L + lane`.
         firsts: The same for episodes: the number, modulo R, of the anchor that each begins with; None: not kept.
         ends: int64 `[L, 4]`.
         seen: int64 `[L, 3]`: the ring's counters at the last refresh.
     """
 
     def __init__(self, ring: Ring, places: Array, firsts: Array | None, ends: Int64, seen: Int64) -> None:
-        self._ring, self._places, self._firsts, self._ends, self._seen = ring, places, firsts, ends, seen
+        self._places = places.reshape(ring.rows, ring.num_lanes).T  # lanes in lock step write side by side
+        self._ring, self._firsts, self._ends, self._seen = ring, firsts, ends, seen
 
     def refresh(self) -> int:
         """Take in what changed; return how many anchors there are."""
