@@ -19,32 +19,50 @@ HERE = Path(__file__).resolve().parent
 PROJECTS = sorted(path.parent.name for path in HERE.glob("*/fix.patch"))
 
 
+class NoVerdict(Exception):
+    """A test that does not run, or is skipped."""
+
+
 def tests(project: str, source: Path) -> bool:
     """Run the test of a project on a source; return whether it passes."""
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull]
+    words = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull]
     environment = {**os.environ, "UPSTREAM_SOURCE": str(source), "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
     test = HERE / project / "test_fault.py"
     done = subprocess.run([*words, str(test)], env=environment, capture_output=True, text=True, cwd=source)
+    skipped = re.search(r"^SKIPPED.*", done.stdout, re.M)
+    if skipped:
+        raise NoVerdict(skipped[0])
     if done.returncode not in (0, 1):
-        raise SystemExit(f"{project}: its test does not run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    if "skipped" in done.stdout.splitlines()[-1]:
-        raise SystemExit(f"{project}: its test is skipped: {done.stdout.splitlines()[-1]}")
+        raise NoVerdict(f"its test does not run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.returncode == 0
+
+
+def copy(project: str, source: Path, folder: Path) -> None:
+    """Copy the top folders, or files, that a project's patch changes."""
+    names = re.findall(r"^\+\+\+ b/([^/\n]+)", (HERE / project / "fix.patch").read_text("utf-8"), re.M)
+    folder.mkdir(exist_ok=True)
+    for name in set(names):
+        copied = shutil.copytree if (source / name).is_dir() else shutil.copy
+        copied(source / name, folder / name)
+
+
+def mend(project: str, folder: Path) -> None:
+    """Apply a project's patch to a copy of its source."""
+    subprocess.run(["patch", "-p1", "-s", "-i", str(HERE / project / "fix.patch")], cwd=folder, check=True)
 
 
 def check(project: str, source: Path) -> bool:
     """Show red, patch, show green; return whether both are so."""
-    patch = HERE / project / "fix.patch"
-    wanted = {Path(name).parts[0] for name in re.findall(r"^\+\+\+ b/(.+)$", patch.read_text("utf-8"), re.M)}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in wanted:
-            if (source / name).is_dir():
-                shutil.copytree(source / name, Path(folder, name))
-            else:
-                shutil.copy(source / name, Path(folder, name))
-        before = tests(project, Path(folder))
-        subprocess.run(["patch", "-p1", "-s", "-i", str(patch)], cwd=folder, check=True)
-        after = tests(project, Path(folder))
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        copy(project, source, folder)
+        try:
+            before = tests(project, folder)
+            mend(project, folder)
+            after = tests(project, folder)
+        except NoVerdict as error:
+            sys.stdout.write(f"{project}: {error}\n")
+            return False
     sys.stdout.write(f"{project}: {'green' if before else 'red'}, and {'green' if after else 'red'} with the patch\n")
     return after and not before
 

@@ -17,6 +17,9 @@ FAULTS = {
     "takes the next episode's first observation for the final one": ("A", "next_obs"),
     "bootstraps from terminal states": ("A", "terminal"),
     "stores the reward of the step before": ("A", "wrong reward"),
+    "stores rewards as int": ("A", "rounded reward"),
+    "stores rewards as int8": ("A", "rounded reward"),
+    "stores rewards as float16": ("A", "rounded reward"),
     "does not discount the rewards": ("A", "wrong reward"),
     "discounts by gamma**n at ends": ("A", "wrong discount"),
     "discounts by gamma alone": ("A", "wrong discount"),
@@ -108,6 +111,9 @@ class Planted:
                 skips = autoreset_mode is AutoresetMode.NEXT_STEP and ended[lane]
                 if not skips or self.fault == "stores the steps that only reset":
                     given = before[lane] if "step before" in self.fault else reward[lane]
+                    if "rewards as" in self.fault:
+                        kind = np.dtype(self.fault.split()[-1])
+                        given = float((np.int64(given) if kind.kind == "i" else given).astype(kind))
                     after = final[lane - 1 if "lanes" in self.fault else lane]
                     start = next_obs if "a view" in self.fault else obs
                     self._add(lane, start[lane], given, bool(terminated[lane]), bool(truncated[lane]), after)

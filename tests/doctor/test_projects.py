@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from needs import needs
 
 from relive.doctor import examine, pipelines
 from relive.doctor.pipelines._dreamerv3 import DreamerV3, DreamerV3Mixture
-from relive.doctor.pipelines._lightzero import REPAIRS, LightZero
+from relive.doctor.pipelines._lightzero import LightZero
 from relive.doctor.pipelines._ogbench import OGBench
 from relive.doctor.pipelines._r2dreamer import R2Dreamer
 from relive.doctor.pipelines._trl import TRL
@@ -31,39 +32,42 @@ FOUND = {
     "r2dreamer": {"late values"},
     "trl": {"step missing"},
 }
-REPAIRED: list[Callable[[], Any]] = [
-    lambda: DreamerV3(True),
-    lambda: DreamerV3Mixture(True),
-    lambda: LightZero(REPAIRS),
-    lambda: OGBench(True),
-    lambda: R2Dreamer(True),
-    lambda: TRL(True),
-]
+REPAIRED = (DreamerV3, DreamerV3Mixture, LightZero, OGBench, R2Dreamer, TRL)
+# What a project's own module imports, but for what is replaced.
+WANTS = {"dreamerv3": "elements", "r2dreamer": "torchrl", "lightzero": "torch", "trl": "torch"}
 
 
 @pytest.mark.parametrize("name", FOUND)
 def test_what_a_project_does_is_found_in_its_stand_in(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name == "trl":
-        needs("torch")
     monkeypatch.delenv("RELIVE_SOURCES", raising=False)
     assert {bug.probe for bug in examine(pipelines.named(name), n_steps=1).bugs} == FOUND[name]
 
 
-@pytest.mark.parametrize("make", REPAIRED)
-def test_nothing_is_found_in_a_repaired_one(make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("torch")
+@pytest.mark.parametrize("kind", REPAIRED, ids=lambda kind: kind.__name__)
+def test_nothing_is_found_in_a_repaired_one(kind: Callable[[bool], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RELIVE_SOURCES", raising=False)
-    report = examine(make, n_steps=1)
+    report = examine(lambda: kind(True), n_steps=1)
     assert report.right, report.bugs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "wants"), [("dreamerv3", "elements"), ("ogbench", "numpy"), ("r2dreamer", "torchrl")])
-def test_the_project_itself_does_what_its_stand_in_does(name: str, wants: str) -> None:
-    needs(wants)
-    if not Path(SOURCES, name).is_dir() or not SOURCES:
-        pytest.skip(f"RELIVE_SOURCES has no folder {name}")
+@pytest.mark.parametrize("name", [name for name in FOUND if name != "lightzero-spring"])
+def test_the_project_itself_does_what_its_stand_in_does_and_its_patch_mends_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = name.partition("-")[0]
+    needs(WANTS.get(project, "numpy"))
+    source = Path(SOURCES, project)
+    if not SOURCES or not source.is_dir():
+        pytest.skip(f"RELIVE_SOURCES has no folder {project}")
     assert {bug.probe for bug in examine(pipelines.named(name), n_steps=1).bugs} == FOUND[name]
+    monkeypatch.syspath_prepend(ROOT / "upstream")
+    upstream = importlib.import_module("check")
+    upstream.copy(project, source, tmp_path / project)
+    upstream.mend(project, tmp_path / project)
+    monkeypatch.setenv("RELIVE_SOURCES", str(tmp_path))
+    report = examine(pipelines.named(name), n_steps=1)
+    assert report.right, report.bugs
 
 
 @pytest.mark.parametrize("folder", UPSTREAM, ids=lambda path: path.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ._pipeline import GAMMA, PlainItem
@@ -15,13 +15,14 @@ NO_STEP = "not a step of the environment"
 AS_END = "truncation taken for an end"
 NEXT_OBS = "wrong next_obs bootstrapped"
 REWARD = "wrong reward"
+ROUNDED = "rounded reward"
 DISCOUNT = "wrong discount"
 TERMINAL = "bootstraps from a terminal state"
 MISSING = "step missing"
 TWICE = "step stored twice"
 IGNORED = "n ignored"
 _LATE = 8
-PROBES = (PHANTOM, AS_END, NEXT_OBS, REWARD, DISCOUNT, TERMINAL, NO_STEP, MISSING, TWICE)
+PROBES = (PHANTOM, AS_END, NEXT_OBS, REWARD, ROUNDED, DISCOUNT, TERMINAL, NO_STEP, MISSING, TWICE)
 
 _RESETS = (
     "the call after an end only resets: leave its lanes out of what is stored, or step the environment through "
@@ -33,6 +34,7 @@ REMEDIES = {
     NEXT_OBS: "store the final observation with the step that ends an episode (`final_obs` in infos or extras where "
     "lanes reset at once), and end n-step windows there",
     REWARD: "sum `gamma**k * r[t+k]` over the steps of one episode only, from the step where the item starts",
+    ROUNDED: "store rewards as float32: integers have no fractions, int8 ends at 127, and half precision has 3 digits",
     DISCOUNT: "bootstrap with `gamma**m` for the m steps that the reward sums, fewer than n where the episode ends",
     TERMINAL: "discount 0 where any step of the window, the last one included, is `terminated`",
     NO_STEP: "draw only slots that were written; copy observations that the environment reuses, to a dtype that holds "
@@ -46,12 +48,33 @@ CELLS = {
     AS_END: "discount",
     NEXT_OBS: "next_obs",
     REWARD: "reward",
+    ROUNDED: "reward",
     DISCOUNT: "discount",
     TERMINAL: "discount",
     NO_STEP: "obs",
     MISSING: "obs",
     TWICE: "obs",
 }
+
+
+# How dtypes that are too small for rewards change them; numbers beyond int8 wrap, or stop at its ends.
+_DTYPES: tuple[Callable[[float], float], ...] = (
+    math.trunc,
+    round,
+    math.floor,
+    lambda x: (math.trunc(x) + 128) % 256 - 128,
+    lambda x: math.trunc(x) % 256,
+    lambda x: min(math.trunc(x), 127),
+    lambda x: min(math.trunc(x), 255),
+    lambda x: _of_bits(x, 11),
+    lambda x: _of_bits(x, 8),
+)
+
+
+def _of_bits(x: float, bits: int) -> float:
+    """Round to so many binary digits: half precision has 11, bfloat16 8."""
+    mantissa, exponent = math.frexp(x)
+    return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
 
 
 class Fault(NamedTuple):
@@ -64,7 +87,11 @@ class Fault(NamedTuple):
 
 def judge(items: Sequence[PlainItem], world: World, n_step: int) -> list[Fault]:
     """List every fault of the items that a run has stored, the smallest observation first; an item may have several."""
-    faults = [fault for item in items for fault in faults_of(item, world, n_step)]
+    found = [(item, [*faults_of(item, world, n_step)]) for item in items]
+    faults = [fault for _, those in found for fault in those]
+    wrong = [item for item, those in found if any(fault.probe == REWARD for fault in those)]
+    if any(all(_explains(cast, item, world, n_step) for item in wrong) for cast in _DTYPES):
+        faults = [fault._replace(probe=ROUNDED) if fault.probe == REWARD else fault for fault in faults]
     places = [place for place in (world.place(item.obs) for item in items) if place and place.t < place.length]
     faults += [
         Fault(TWICE, f"obs {place.code}, {place}: {n} items start here", place.code)
@@ -97,6 +124,17 @@ def faults_of(item: PlainItem, world: World, n_step: int) -> Iterator[Fault]:
         text = f"{at}: {_in_words(item, targets[0], world)}"
         for probe in wrong[0]:
             yield Fault(probe, text, item.obs)
+
+
+def _explains(cast: Callable[[float], float], item: PlainItem, world: World, n_step: int) -> bool:
+    """Return whether rewards of a dtype, or sums of it, give the item's reward."""
+    place = world.place(item.obs)
+    if place is None:
+        return False
+    sums = list[float]()
+    for target in targets_of(place, world, n_step):
+        sums += [cast(target.reward), sum(GAMMA**k * cast(place.later(k).reward) for k in range(target.steps))]
+    return any(abs(item.reward - each) < 1e-6 for each in sums)
 
 
 def _in_words(item: PlainItem, right: Target, world: World) -> str:

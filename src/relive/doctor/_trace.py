@@ -150,7 +150,7 @@ def trace(
         warnings.simplefilter("ignore")  # the trace shows what is wrong
         states = tuple(_state(patient, mode, n, end) for mode in known for n in steps for end in ENDS)
     taken = [Place(0, episode, t) for episode, length in enumerate(LENGTHS) for t in range(length)]
-    return Trace(patient.name, tuple((at.code, at.reward, at.later(1).code) for at in taken), states)
+    return Trace(patient.name, tuple((at.code, int(at.reward), at.later(1).code) for at in taken), states)
 
 
 def _state(patient: Patient, mode: AutoresetMode, n_step: int, end: str) -> TracedState:

@@ -1,124 +1,104 @@
-"""LightZero's game buffer with priorities; a stand-in, since its module imports the whole of its framework."""
+"""LightZero's game buffer with priorities, with an episode for a segment; a stand-in where its source is not there."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 from relive._base.types import Float64
 
 from .._pipeline import Item
-from ._loops import Run, Runner, calls_of
+from ._loops import OneLane, Run, calls_of
+from ._sources import imported
+from ._stand_ins import Segments, Step
 
-# The mistakes, each with what its repair does.
-REPAIRS = {
-    "dropped updates": "takes the time of a draw for its time, which was 0 in 2026 from January to August",
-    "any eviction": "moves positions by what was evicted since the draw, and does not drop all of them",
-    "last position": "draws the last position of a segment, too",
+
+class Settings(dict[str, Any]):
+    """A dict whose values are attributes, as `easydict` has it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.__dict__ = self
+
+
+class Segment(list[Step]):
+    """A game segment; the buffer asks for its actions' number."""
+
+    action_segment = property(lambda self: self)
+
+
+_REGISTRY = SimpleNamespace(register=lambda _: lambda kind: kind)
+_ABSENT: dict[str, Any] = {
+    "ding.utils": {"BUFFER_REGISTRY": _REGISTRY},
+    "easydict": {"EasyDict": Settings},
+    "lzero": {},
 }
+_PLAIN = {"env_type": "not_board_games", "action_type": "fixed_action_space", "reanalyze_outdated": False}
+_CHOICES = {**_PLAIN, "use_priority": True, "priority_prob_alpha": 1, "priority_prob_beta": 1, "batch_size": 1}
+_MODEL = SimpleNamespace(action_space_size=2, value_support_range=(), reward_support_range=())
 
 
-class Segments:
-    """Game segments, and a priority for each position in one array, from which the oldest are cut off."""
+class TheirSegments:
+    """The calls of the stand-in, of LightZero's own class."""
 
-    def __init__(self, size: int, repaired: Collection[str]) -> None:
-        self._size, self._repaired = size, repaired
-        self.segments: list[list[tuple[float, ...]]] = []
-        self.masses = np.zeros(0)
-        self._gone, self.clock, self.cleared = 0, 0, 0
-        self._rng = np.random.default_rng(0)
+    def __init__(self, module: Any, size: int) -> None:
+        with contextlib.redirect_stdout(None):  # it prints
+            choices = Settings(_CHOICES, replay_buffer_size=size, game_segment_length=100, model=_MODEL)
+            self._buffer = module.MuZeroGameBuffer(choices)
+        self.segments = self._buffer.game_segment_buffer
 
-    def push(self, segment: list[tuple[float, ...]]) -> None:
-        """Add a segment with the largest priority, and remove the oldest ones beyond the size."""
-        self.clock += 1
-        largest = self.masses.max() if len(self.masses) else 1.0
-        self.segments.append(segment)
-        self.masses = np.append(self.masses, np.full(len(segment), largest))
-        while len(self.masses) > self._size:
-            many = len(self.segments.pop(0))
-            self.masses, self._gone, self.cleared = self.masses[many:], self._gone + many, self.clock
+    def push(self, segment: list[Step]) -> None:
+        """Add a segment, and remove the oldest ones, as its collector and its worker do."""
+        meta = {"done": True, "priorities": None, "unroll_plus_td_steps": 0}
+        self._buffer.push_game_segments([[segment], [meta]])
+        self._buffer.remove_oldest_data_to_fit()
 
-    def places(self) -> list[tuple[int, int]]:
-        """Return segment and position of each priority."""
-        return [(s, at) for s, segment in enumerate(self.segments) for at in range(len(segment))]
-
-    def sample(self, n: int) -> list[tuple[tuple[float, ...], Any, float]]:
-        """Draw positions, each with a handle and a weight; what lies at a segment's end is drawn again in it."""
-        self.clock += 1
-        shares, places, drawn = self.masses + 1e-6, self.places(), []
-        shares /= shares.sum()
-        for index in self._rng.choice(len(shares), n, p=shares).tolist():
-            segment, at = places[index]
-            moved = at
-            if at >= len(self.segments[segment]) - 1 and "last position" not in self._repaired:
-                moved = int(self._rng.integers(max(1, len(self.segments[segment]) - 1)))
-            index += moved - at
-            made = self.clock if "dropped updates" in self._repaired else 0
-            handle = index, made, index + self._gone
-            drawn.append((self.segments[segment][moved], handle, 1.0 / (len(shares) * shares[index])))
-        return drawn
+    def sample(self, n: int) -> list[tuple[Step, Any, float]]:
+        """Draw positions, each with a handle and a weight."""
+        segments, positions, index, weights, made = self._buffer._sample_orig_data(n)
+        steps = [segment[at] for segment, at in zip(segments, positions, strict=True)]
+        return [*zip(steps, zip(index, made, strict=True), weights, strict=True)]
 
     def update(self, handles: Any, priorities: Float64) -> None:
-        """Set priorities of positions that were drawn since the last removal."""
-        for (index, made, number), priority in zip(handles, priorities, strict=True):
-            if "any eviction" in self._repaired:
-                if made and number >= self._gone:
-                    self.masses[number - self._gone] = priority
-            elif made > self.cleared:
-                self.masses[index] = priority
+        """Set priorities, as its learner does after a batch."""
+        index, made = zip(*handles, strict=True)
+        self._buffer.update_priority([[index, None, made]], priorities)
 
 
-class LightZero(Runner):
-    """A stand-in for LightZero's buffer as it is since August 2026; a segment is an episode.
+class LightZero(OneLane):
+    """LightZero's buffer with priorities, or a stand-in."""
 
-    Args:
-        repaired: Those of the mistakes, names of `REPAIRS`, that are not made.
-    """
-
-    modes, lanes = (AutoresetMode.DISABLED,), 1
-
-    def __init__(self, repaired: Collection[str] = ("dropped updates",)) -> None:
-        super().__init__()
-        self._repaired = frozenset(repaired)
-
-    def _made(self, run: Run) -> Segments:
-        return Segments(run.size, self._repaired)
+    def _made(self, run: Run) -> Any:
+        theirs = imported("lightzero", "lzero/mcts/buffer/game_buffer_muzero", _ABSENT)
+        return TheirSegments(theirs, run.size) if theirs else Segments(run.size, self._repaired)
 
     def _fill(self, run: Run) -> None:
-        segment: list[tuple[float, ...]] = []
+        segments = [Segment()]
         for call in calls_of(run):
-            if call.reset and segment:
-                self._buffer.push(segment)
-                segment = []
-            bootstrap = 0.0 if call.terminated[0] else self._gamma
-            segment.append((call.obs[0].item(), call.reward[0].item(), bootstrap, call.next_obs[0].item()))
-            if call.terminated[0] or call.truncated[0]:
-                self._buffer.push(segment)
-                segment = []
-        if segment:
+            segments += [Segment()] * call.reset
+            segments[-1].append(call.item(self._gamma))
+            segments += [Segment()] * call.ends
+        for segment in filter(len, segments):
             self._buffer.push(segment)
 
     def items(self) -> list[Item]:
         """Return every item that is stored."""
-        return [Item(*self._buffer.segments[segment][at]) for segment, at in self._buffer.places()]
+        return [Item(*step) for segment in self._buffer.segments for step in segment]
 
     def sample(self, n: int) -> list[Item]:
         """Draw items."""
-        drawn = self._buffer.sample(n)
-        return [Item(*step)._replace(handle=handle, weight=weight) for step, handle, weight in drawn]
+        return [Item(*step)._replace(handle=at, weight=weight) for step, at, weight in self._buffer.sample(n)]
 
     def update(self, handles: Any, td_errors: Float64) -> None:
-        """Update priorities."""
-        if not np.isfinite(td_errors).all():
-            raise ValueError("priorities must be finite")
+        """Update priorities; losses, which they are, are not negative."""
         self._buffer.update(handles, np.abs(td_errors))
 
 
 class LightZeroSpring(LightZero):
-    """The same as it was from January to August 2026."""
+    """A stand-in for it as it was from January to August 2026."""
 
-    def __init__(self) -> None:
-        super().__init__(())
+    def _made(self, run: Run) -> Any:
+        return Segments(run.size, self._repaired, timed=False)

@@ -68,6 +68,20 @@ class Runner:
         raise NotImplementedError
 
 
+class OneLane(Runner):
+    """A pipeline with one environment, which its loop resets, and a buffer that may be a stand-in.
+
+    Args:
+        repaired: Whether a stand-in does not make the project's mistakes.
+    """
+
+    modes, lanes = (AutoresetMode.DISABLED,), 1
+
+    def __init__(self, repaired: bool = False) -> None:
+        super().__init__()
+        self._repaired = repaired
+
+
 class Stepped(NamedTuple):
     """The values of one call of `step`, arrays or tensors `[L, ...]`; `next_obs` has the final observations."""
 
@@ -79,6 +93,16 @@ class Stepped(NamedTuple):
     truncated: Any
     after: Any  # what `step` returned: of lanes that have been reset, the next episode's first observation
     reset: bool  # the environments were reset in mid-episode before this call
+
+    def item(self, gamma: float) -> tuple[float, float, float, float]:
+        """Return obs, reward, bootstrap and next_obs of the only environment."""
+        bootstrap = 0.0 if self.terminated[0] else gamma
+        return self.obs[0].item(), self.reward[0].item(), bootstrap, self.next_obs[0].item()
+
+    @property
+    def ends(self) -> bool:
+        """True if the episode of the only environment ends."""
+        return bool(self.terminated[0] or self.truncated[0])
 
 
 def calls_of(run: Run, wrapped: Callable[[VectorEnv], Any] = lambda envs: envs) -> Iterator[Stepped]:

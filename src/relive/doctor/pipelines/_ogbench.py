@@ -7,55 +7,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 from .._pipeline import Item
-from ._loops import Run, Runner, calls_of
+from ._loops import OneLane, Run, calls_of
 from ._sources import imported
+from ._stand_ins import CountedRing
 
-Transition = Mapping[str, Any]
-
-
-class CountedRing:
-    """Arrays by name, and a pointer that goes round; `repaired` counts the last slot, too."""
-
-    def __init__(self, transition: Transition, size: int, repaired: bool) -> None:
-        self.arrays = {name: np.zeros((size, *np.shape(value)), np.float32) for name, value in transition.items()}
-        self.max_size, self.size, self.pointer, self._repaired = size, 0, 0, repaired
-
-    def add_transition(self, transition: Transition) -> None:
-        """Write a step, and move on; the size follows the pointer, which is 0 after the last slot."""
-        for name, value in transition.items():
-            self.arrays[name][self.pointer] = value
-        counted = self.pointer + 1 if self._repaired else (self.pointer + 1) % self.max_size
-        self.pointer, self.size = (self.pointer + 1) % self.max_size, max(self.size, counted)
-
-    def get_subset(self, at: Any) -> dict[str, Any]:
-        """Return steps by their slots."""
-        return {name: array[at] for name, array in self.arrays.items()}
-
-    def sample(self, n: int) -> dict[str, Any]:
-        """Draw steps."""
-        return self.get_subset(np.random.randint(self.size, size=n))
+_NAMES = ("observations", "rewards", "masks", "next_observations")
 
 
-class OGBench(Runner):
-    """OGBench's ring, or a stand-in, in a loop of one environment.
-
-    Args:
-        repaired: Whether the stand-in counts the last slot.
-    """
-
-    modes, lanes = (AutoresetMode.DISABLED,), 1
-
-    def __init__(self, repaired: bool = False) -> None:
-        super().__init__()
-        self._repaired, self._theirs = repaired, imported("ogbench", "impls/utils", "datasets", _stubs())
+class OGBench(OneLane):
+    """OGBench's ring, or a stand-in."""
 
     def _made(self, run: Run) -> Any:
-        example = dict.fromkeys(("observations", "rewards", "masks", "next_observations"), np.zeros(1, np.float32))
-        if self._theirs:
-            return self._theirs.ReplayBuffer.create(example, run.size)
+        example = dict.fromkeys(_NAMES, np.zeros(1, np.float32))
+        theirs = imported("ogbench", "impls/utils/datasets", _absent())
+        if theirs:
+            return theirs.ReplayBuffer.create(example, run.size)
         return CountedRing(example, run.size, self._repaired)
 
     def _fill(self, run: Run) -> None:
@@ -71,14 +39,13 @@ class OGBench(Runner):
         """Draw items."""
         return self._items(self._buffer.sample(n))
 
-    def _items(self, batch: Transition) -> list[Item]:
-        names = ("observations", "rewards", "masks", "next_observations")
-        rows = zip(*(batch[name][:, 0].tolist() for name in names), strict=True)
+    def _items(self, batch: Mapping[str, Any]) -> list[Item]:
+        rows = zip(*(batch[name][:, 0].tolist() for name in _NAMES), strict=True)
         return [Item(obs, reward, self._gamma * mask, after) for obs, reward, mask, after in rows]
 
 
-def _stubs() -> dict[str, Any]:
-    """Return what its module imports of JAX and Flax for other classes, and a frozen dict that is one."""
+def _absent() -> dict[str, Any]:
+    """Return what its module uses of JAX and Flax to store and to draw."""
 
     def tree_map(change: Callable[..., Any], tree: Any, *others: Any) -> Any:
         return {name: change(value, *(other[name] for other in others)) for name, value in tree.items()}
@@ -89,11 +56,5 @@ def _stubs() -> dict[str, Any]:
             self._dict = {**self}
 
     tree_util = SimpleNamespace(tree_map=tree_map, tree_leaves=lambda tree: [*tree.values()])
-    jax = {"tree_util": tree_util, "jit": lambda function, **_: function, "numpy": np, "__path__": []}
-    return {
-        "jax": jax,
-        "jax.numpy": {},
-        "flax": {},
-        "flax.core": {},
-        "flax.core.frozen_dict": {"FrozenDict": DictOfArrays},
-    }
+    jax = {"tree_util": tree_util, "jit": lambda function, **_: function}
+    return {"jax": jax, "flax.core.frozen_dict": {"FrozenDict": DictOfArrays}}
