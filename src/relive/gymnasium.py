@@ -6,7 +6,7 @@ needs its own handling of final observations and of steps that only reset; `Reco
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy import ndarray
@@ -27,7 +27,10 @@ except ImportError as error:
     raise MissingExtra(message("the package `gymnasium` >= 1.1", "none", "relive.gymnasium", remedy)) from error
 
 if TYPE_CHECKING:
+    from .batch import Values
     from .processes.writer import Writer
+
+    Mode = AutoresetMode | str | None
 
 # What the environment says of a step; `step(**extras)` cannot replace it.
 _OWN = frozenset({"obs", "action", "reward", "next_obs", "terminated", "truncated", "env_ids"})
@@ -109,6 +112,28 @@ class Recorder:
     `step` has no further fields there: the workers get actions and nothing else.
     """
 
+    @overload
+    def __new__(
+        cls,
+        env: VectorEnv[Any, Any, Any],
+        buffer: ReplayBuffer | Writer,
+        *,
+        autoreset_mode: Mode = None,
+        hold: bool = False,
+    ) -> _VectorRecorder: ...
+    @overload
+    def __new__(
+        cls,
+        env: gymnasium.Env[Any, Any],
+        buffer: ReplayBuffer | Writer,
+        *,
+        autoreset_mode: Mode = None,
+        hold: bool = False,
+    ) -> _SingleRecorder: ...
+    @overload
+    def __new__(
+        cls, env: Any, buffer: ReplayBuffer | Writer, *, autoreset_mode: Mode = None, hold: bool = False
+    ) -> Recorder: ...
     def __new__(
         cls,
         env: Any,
@@ -156,7 +181,7 @@ class Recorder:
 
     __str__ = __repr__
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Values, dict[str, Any]]:
         """Reset the environment, in DISABLED mode the lanes of `options["reset_mask"]`; cut streams in mid-episode.
 
         Raises:
@@ -214,7 +239,7 @@ class Recorder:
         self._obs, self._started = copied(obs), True
         self._ended = _NO_IDS if self._mode is AutoresetMode.SAME_STEP else np.flatnonzero(waits)
 
-    def step(self, action: Any, **extras: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, action: Any, **extras: Any) -> tuple[Values, Any, Any, Any, dict[str, Any]]:
         """Step the environment and store the step.
 
         Args:
@@ -239,7 +264,7 @@ class Recorder:
         # Until `env.step` returns, the environment's observation is unknown, wherever an exception comes from.
         own["_obs"], now = None, None
         try:
-            result: tuple[Any, Any, Any, Any, dict[str, Any]] = own["env"].step(action)
+            result: tuple[Values, Any, Any, Any, dict[str, Any]] = own["env"].step(action)
             if type(result) is not tuple or len(result) != 5:
                 _require_five(result)
             obs, reward, terminated, truncated, infos = result
