@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jax import Array as JaxArray
     from torch import Tensor
 
-    class Values(ndarray[Any, np.dtype[Any]]):
+    class Values(ndarray[tuple[Any, ...], np.dtype[Any]]):
         """An array, or a nest of them: `batch.obs.shape`, `batch.obs.camera`."""
 
         def __getattr__(self, name: str) -> Any: ...
@@ -290,6 +290,14 @@ _set_fields, _set_change = Batch.__dict__["_fields"].__set__, TorchBatch.__dict_
 _AT_ONCE = 16
 _WIDTH = 88  # of a representation in one line
 _TENSORS = frozenset(map(np.dtype, "?bBhHiIlLqQefdFD"))
+# What other libraries call fields, and tensors' methods.
+_ELSEWHERE = {
+    **dict.fromkeys(("observations", "state", "states"), "obs"),
+    **dict.fromkeys(("next_observations", "next_state", "next_states"), "next_obs"),
+    **dict.fromkeys(("done", "dones"), "terminated"),
+    **dict.fromkeys(("indices", "idxes", "idx"), "ids"),
+    **dict.fromkeys(("to", "cuda"), "batch.torch(device)"),
+}
 _METHODS = frozenset(dir(Batch))  # fields of these names are reached by key
 
 
@@ -378,7 +386,7 @@ def _no_field(batch: Batch, name: object, kind: type[E]) -> E:
     from difflib import get_close_matches  # only for an error
 
     near = [] if name.startswith("_") else get_close_matches(name, [*batch], 1, 0.7)
-    meant = f"; did you mean `{near[0]}`?" if near else ""
+    meant = f"; did you mean `{_ELSEWHERE.get(name) or near[0]}`?" if near or name in _ELSEWHERE else ""
     return kind(f"a batch has no field `{name}`; it has {', '.join(batch)}{meant}")
 
 

@@ -15,7 +15,7 @@ from ._adapters.holding import HeldSteps
 from ._base import check
 from ._base.check import lanes_of
 from ._base.nests import apart, copied, taken, with_finals
-from ._base.types import Bool, Int64
+from ._base.types import Array, Bool, Int64
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 
@@ -155,6 +155,11 @@ class Recorder:
         autoreset_mode: AutoresetMode | str | None = None,
         hold: bool = False,
     ) -> None:
+        if not hasattr(buffer, "add"):
+            remedy = "the environment comes first: `Recorder(env, buffer)`"
+            raise ArgumentError(
+                message("a buffer or a writer", f"`{type(buffer).__name__}`", "Recorder(buffer)", remedy)
+            )
         self.env, self.buffer = env, buffer
         lanes = _num_envs(env)
         self._vector, self._lanes = lanes is not None, lanes or 1
@@ -420,6 +425,10 @@ class _SingleRecorder(Recorder, gymnasium.Wrapper[Any, Any, Any, Any]):
         gymnasium.Wrapper.__init__(self, env)
         Recorder.__init__(self, env, buffer, autoreset_mode=autoreset_mode, hold=hold)
 
+    if TYPE_CHECKING:
+
+        def step(self, action: Any, **extras: Any) -> tuple[Values, float, bool, bool, dict[str, Any]]: ...
+
     def close(self) -> None:
         """Add what is held, and close the environment."""
         try:
@@ -438,7 +447,7 @@ def _of_env(name: str) -> Any:
     return property(lambda self: getattr(self.env, name, None), lambda self, value: setattr(self.env, name, value))
 
 
-class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):  # type: ignore[misc]  # the argument is called `actions`
+class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):
     """A recorder that is a `VectorEnv`; no `VectorWrapper`, which takes instances of `VectorEnv` alone."""
 
     spec, render_mode, closed = _of_env("spec"), _of_env("render_mode"), _of_env("closed")
@@ -456,6 +465,12 @@ class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         # Wrappers around this one read the mode here, also where it was stated.
         self.metadata = {**_metadata(env), "autoreset_mode": self._mode}
         self.num_envs = self._lanes
+
+    if TYPE_CHECKING:
+
+        def step(  # type: ignore[override]  # there the argument is called `actions`
+            self, action: Any, **extras: Any
+        ) -> tuple[Values, Array, Bool, Bool, dict[str, Any]]: ...
 
     @property
     def unwrapped(self) -> Any:
