@@ -26,9 +26,11 @@ public:
     }
 
     PyObject* operator()(PyObject* const* arguments, Py_ssize_t given, PyObject* names) override {
-        if (given)
-            return PyErr_Format(PyExc_TypeError, "ReplayBuffer.%s() takes 1 positional argument but %zd were given",
-                                several_ ? "extend" : "add", given + 1);
+        if (given) {
+            const char* name = several_ ? "extend" : "add";
+            return PyErr_Format(PyExc_TypeError, "ReplayBuffer.%s() takes values by name: `buffer.%s(obs=..., action=...)`",
+                                name, name);
+        }
         if (!lock_.taken()) {  // else Python refuses the call
             const Entered entered(lock_);
             const Read read{ring_.inputs};

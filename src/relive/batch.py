@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy import ndarray
@@ -14,12 +14,24 @@ from ._base.forks import importing
 from ._base.memory import LINE, Arena
 from ._base.narrow import to_torch
 from ._base.nests import located, mapped
-from ._base.types import Array, Bool, Float32, Int64, Leaves
+from ._base.types import Array, Bool, Float32, Int32, Int64, Leaves
 from ._ring.kernels import active
 from .errors import ArgumentError, message
 
 if TYPE_CHECKING:
+    from jax import Array as JaxArray
     from torch import Tensor
+
+    class Values(ndarray[tuple[Any, ...], np.dtype[Any]]):
+        """An array, or a nest of them: `batch.obs.shape`, `batch.obs.camera`."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    class Tensors(Tensor):
+        """A tensor, or a nest of them."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
 
 E = TypeVar("E", bound=Exception)
 
@@ -41,17 +53,19 @@ class Batch(Mapping[str, Any]):
 
     __slots__ = ("__dict__", "_fields")
     _fields: Mapping[str, Any]
-    # For type checkers and editors. Fields of the schema may be nests, and not all items have all of these.
-    obs: Any
-    action: Any
-    next_obs: Any
+    # For type checkers and editors. Not all items have all of these.
+    obs: Values
+    action: Values
+    next_obs: Values
     reward: Array
     discount: Array
     terminated: Bool
     truncated: Bool
-    steps: Int64
+    steps: Int32
     ids: Int64
     weights: Float32
+    mask: Bool
+    step_ids: Int64
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         own = fields if type(fields) is dict else dict(fields)
@@ -138,7 +152,7 @@ class Batch(Mapping[str, Any]):
                         tensors[name] = from_numpy(value)
         return made
 
-    def jax(self) -> AnyBatch:
+    def jax(self) -> JaxBatch:
         """Return the items as JAX arrays, without a copy where JAX can use the memory as it is.
 
         No number wraps. While JAX has 64 bits off, which is its default, `ids` and `step_ids` stay NumPy's int64, which
@@ -173,7 +187,7 @@ class Batch(Mapping[str, Any]):
             return made
 
         with np.errstate(over="ignore"):
-            return AnyBatch(located(array, dict(self._fields), "$"))
+            return cast("JaxBatch", Batch(located(array, dict(self._fields), "$")))
 
 
 def joined_at_once(parts: list[Any]) -> dict[str, Any] | None:
@@ -193,18 +207,56 @@ def arrays_in(batch: Mapping[str, Any], above: tuple[str, ...] = ()) -> Leaves:
     return found
 
 
-class TorchBatch(Batch):
+if TYPE_CHECKING:
+
+    class AnyBatch(Batch):
+        """A batch of arrays of any kind."""
+
+        obs: Any
+        action: Any
+        next_obs: Any
+        reward: Any
+        discount: Any
+        terminated: Any
+        truncated: Any
+        steps: Any
+        ids: Any
+        weights: Any
+        mask: Any
+        step_ids: Any
+
+    class JaxBatch(AnyBatch):
+        """A batch of JAX arrays; `ids` and `step_ids` are NumPy's while JAX has 64 bits off."""
+
+        reward: JaxArray
+        discount: JaxArray
+        terminated: JaxArray
+        truncated: JaxArray
+        steps: JaxArray
+        weights: JaxArray
+        mask: JaxArray
+
+else:
+    AnyBatch = Batch
+
+
+class TorchBatch(AnyBatch):
     """A batch of PyTorch tensors. A field becomes a tensor when it is first looked at: most learners need only some."""
 
     __slots__ = ("_change",)
     _change: Callable[[Any], Any]
-    reward: Tensor  # type: ignore[assignment]
-    discount: Tensor  # type: ignore[assignment]
-    terminated: Tensor  # type: ignore[assignment]
-    truncated: Tensor  # type: ignore[assignment]
-    steps: Tensor  # type: ignore[assignment]
-    ids: Tensor  # type: ignore[assignment]
-    weights: Tensor  # type: ignore[assignment]
+    obs: Tensors
+    action: Tensors
+    next_obs: Tensors
+    reward: Tensor
+    discount: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    steps: Tensor
+    ids: Tensor
+    weights: Tensor
+    mask: Tensor
+    step_ids: Tensor
 
     def __init__(self, fields: Mapping[str, Any], change: Callable[[Any], Any]) -> None:
         _set_fields(self, fields)
@@ -234,27 +286,18 @@ class TorchBatch(Batch):
         return AnyBatch(mapped(change, self))
 
 
-if TYPE_CHECKING:
-
-    class AnyBatch(Batch):
-        """A batch of arrays of any kind."""
-
-        reward: Any
-        discount: Any
-        terminated: Any
-        truncated: Any
-        steps: Any
-        ids: Any
-        weights: Any
-
-else:
-    AnyBatch = Batch
-
-
 _set_fields, _set_change = Batch.__dict__["_fields"].__set__, TorchBatch.__dict__["_change"].__set__
 _AT_ONCE = 16
 _WIDTH = 88  # of a representation in one line
 _TENSORS = frozenset(map(np.dtype, "?bBhHiIlLqQefdFD"))
+# What other libraries call fields, and tensors' methods.
+_ELSEWHERE = {
+    **dict.fromkeys(("observations", "state", "states"), "obs"),
+    **dict.fromkeys(("next_observations", "next_state", "next_states"), "next_obs"),
+    **dict.fromkeys(("done", "dones"), "terminated"),
+    **dict.fromkeys(("indices", "idxes", "idx"), "ids"),
+    **dict.fromkeys(("to", "cuda"), "batch.torch(device)"),
+}
 _METHODS = frozenset(dir(Batch))  # fields of these names are reached by key
 
 
@@ -343,7 +386,7 @@ def _no_field(batch: Batch, name: object, kind: type[E]) -> E:
     from difflib import get_close_matches  # only for an error
 
     near = [] if name.startswith("_") else get_close_matches(name, [*batch], 1, 0.7)
-    meant = f"; did you mean `{near[0]}`?" if near else ""
+    meant = f"; did you mean `{_ELSEWHERE.get(name) or near[0]}`?" if near or name in _ELSEWHERE else ""
     return kind(f"a batch has no field `{name}`; it has {', '.join(batch)}{meant}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from .checkpoints.autosave import Autosave
     from .processes.writer import Writer
 
-_USED = {"_core", "schema", "item", "sampler", "storage", "num_envs", "boundaries", "limiter"}
+_CHOSEN = {"schema", "item", "sampler", "storage", "num_envs", "boundaries", "limiter"}
+_USED = {"_core", *_CHOSEN}
 
 
 class ReplayBuffer:
@@ -87,6 +88,14 @@ class ReplayBuffer:
     ((4, 3), [0, 0, 0, 0])
     """
 
+    schema: Schema
+    item: items.Item
+    sampler: Sampler
+    storage: Storage
+    num_envs: int
+    boundaries: float
+    limiter: RateLimiter | None
+
     @hinting
     def __init__(
         self,
@@ -116,12 +125,19 @@ class ReplayBuffer:
         made._use(core)
         return made
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _CHOSEN and vars(self).get(name, value) != value:
+            raise AttributeError(
+                f"`{name}` is chosen when a buffer is made; `relive.load(path, ...)` can change choices"
+            )
+        object.__setattr__(self, name, value)
+
     def _use(self, core: Core) -> None:
         """Be the buffer of this core; `_USED` has the names of these attributes."""
         self._core = core
-        self.schema, self.item, self.sampler, self.storage = core.schema, core.item, core.sampler, core.storage
-        self.num_envs, self.boundaries = core.ring.lanes, core.choices.boundaries
-        self.limiter = None if core.limit is None else core.limit.limiter
+        vars(self).update({name: getattr(core, name) for name in ("schema", "item", "sampler", "storage")})
+        vars(self).update(num_envs=core.ring.lanes, boundaries=core.choices.boundaries)
+        vars(self)["limiter"] = None if core.limit is None else core.limit.limiter
         shadow(self, "add", core.calls[0], ReplayBuffer.add)
         shadow(self, "extend", core.calls[1], ReplayBuffer.extend)
         for name, call in drawing.calls(core).items():
@@ -151,12 +167,20 @@ class ReplayBuffer:
         """The most steps that are stored, `num_envs * (capacity // num_envs)`."""
         return self._core.choices.num_envs * self._core.choices.steps
 
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise TypeError(
+            "a buffer is not indexed: `sample(n)` and `read(ids)` return batches, `column('obs')` the steps in memory, "
+            "and `for batch in buffer.batches(256)` visits all"
+        )
+
     def __len__(self) -> int:
         """Return the number of steps stored now, at most `capacity`."""
         return stored.stored(self._core)
 
     def __repr__(self) -> str:
         core = self._core
+        if core is CLOSED:
+            return "ReplayBuffer(closed)"
         choices = ", ".join(map(repr, filter(None, (self.item, self.sampler, self.storage, self.limiter))))
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
         return f"ReplayBuffer({steps}, {choices}, {readable(core.nbytes)} when full)"

@@ -6,7 +6,7 @@ needs its own handling of final observations and of steps that only reset; `Reco
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy import ndarray
@@ -15,7 +15,7 @@ from ._adapters.holding import HeldSteps
 from ._base import check
 from ._base.check import lanes_of
 from ._base.nests import apart, copied, taken, with_finals
-from ._base.types import Bool, Int64
+from ._base.types import Array, Bool, Int64
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 
@@ -27,7 +27,10 @@ except ImportError as error:
     raise MissingExtra(message("the package `gymnasium` >= 1.1", "none", "relive.gymnasium", remedy)) from error
 
 if TYPE_CHECKING:
+    from .batch import Values
     from .processes.writer import Writer
+
+    Mode = AutoresetMode | str | None
 
 # What the environment says of a step; `step(**extras)` cannot replace it.
 _OWN = frozenset({"obs", "action", "reward", "next_obs", "terminated", "truncated", "env_ids"})
@@ -109,6 +112,28 @@ class Recorder:
     `step` has no further fields there: the workers get actions and nothing else.
     """
 
+    @overload
+    def __new__(
+        cls,
+        env: VectorEnv[Any, Any, Any],
+        buffer: ReplayBuffer | Writer,
+        *,
+        autoreset_mode: Mode = None,
+        hold: bool = False,
+    ) -> _VectorRecorder: ...
+    @overload
+    def __new__(
+        cls,
+        env: gymnasium.Env[Any, Any],
+        buffer: ReplayBuffer | Writer,
+        *,
+        autoreset_mode: Mode = None,
+        hold: bool = False,
+    ) -> _SingleRecorder: ...
+    @overload
+    def __new__(
+        cls, env: Any, buffer: ReplayBuffer | Writer, *, autoreset_mode: Mode = None, hold: bool = False
+    ) -> Recorder: ...
     def __new__(
         cls,
         env: Any,
@@ -130,6 +155,11 @@ class Recorder:
         autoreset_mode: AutoresetMode | str | None = None,
         hold: bool = False,
     ) -> None:
+        if not hasattr(buffer, "add"):
+            remedy = "the environment comes first: `Recorder(env, buffer)`"
+            raise ArgumentError(
+                message("a buffer or a writer", f"`{type(buffer).__name__}`", "Recorder(buffer)", remedy)
+            )
         self.env, self.buffer = env, buffer
         lanes = _num_envs(env)
         self._vector, self._lanes = lanes is not None, lanes or 1
@@ -156,7 +186,7 @@ class Recorder:
 
     __str__ = __repr__
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Values, dict[str, Any]]:
         """Reset the environment, in DISABLED mode the lanes of `options["reset_mask"]`; cut streams in mid-episode.
 
         Raises:
@@ -214,7 +244,7 @@ class Recorder:
         self._obs, self._started = copied(obs), True
         self._ended = _NO_IDS if self._mode is AutoresetMode.SAME_STEP else np.flatnonzero(waits)
 
-    def step(self, action: Any, **extras: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, action: Any, **extras: Any) -> tuple[Values, Any, Any, Any, dict[str, Any]]:
         """Step the environment and store the step.
 
         Args:
@@ -239,7 +269,7 @@ class Recorder:
         # Until `env.step` returns, the environment's observation is unknown, wherever an exception comes from.
         own["_obs"], now = None, None
         try:
-            result: tuple[Any, Any, Any, Any, dict[str, Any]] = own["env"].step(action)
+            result: tuple[Values, Any, Any, Any, dict[str, Any]] = own["env"].step(action)
             if type(result) is not tuple or len(result) != 5:
                 _require_five(result)
             obs, reward, terminated, truncated, infos = result
@@ -395,6 +425,10 @@ class _SingleRecorder(Recorder, gymnasium.Wrapper[Any, Any, Any, Any]):
         gymnasium.Wrapper.__init__(self, env)
         Recorder.__init__(self, env, buffer, autoreset_mode=autoreset_mode, hold=hold)
 
+    if TYPE_CHECKING:
+
+        def step(self, action: Any, **extras: Any) -> tuple[Values, float, bool, bool, dict[str, Any]]: ...
+
     def close(self) -> None:
         """Add what is held, and close the environment."""
         try:
@@ -413,7 +447,7 @@ def _of_env(name: str) -> Any:
     return property(lambda self: getattr(self.env, name, None), lambda self, value: setattr(self.env, name, value))
 
 
-class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):  # type: ignore[misc]  # the argument is called `actions`
+class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):
     """A recorder that is a `VectorEnv`; no `VectorWrapper`, which takes instances of `VectorEnv` alone."""
 
     spec, render_mode, closed = _of_env("spec"), _of_env("render_mode"), _of_env("closed")
@@ -431,6 +465,12 @@ class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         # Wrappers around this one read the mode here, also where it was stated.
         self.metadata = {**_metadata(env), "autoreset_mode": self._mode}
         self.num_envs = self._lanes
+
+    if TYPE_CHECKING:
+
+        def step(  # type: ignore[override]  # there the argument is called `actions`
+            self, action: Any, **extras: Any
+        ) -> tuple[Values, Array, Bool, Bool, dict[str, Any]]: ...
 
     @property
     def unwrapped(self) -> Any:

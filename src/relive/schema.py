@@ -199,7 +199,7 @@ def _checked_tree(value: Any, at: str) -> Tree:
         return value
     if not isinstance(value, Mapping) or not value:
         got = "an empty mapping" if isinstance(value, Mapping) else f"`{value!r}`"
-        raise SchemaError(message("a `Field` or a mapping of fields", got, at))
+        raise SchemaError(message("a `Field` or a mapping of fields", got, at, "such as `relive.Field((3,))`"))
     tree: dict[str, Tree] = {}
     for name, child in value.items():
         if not check.is_name(name) or "." in name or name.startswith("_"):

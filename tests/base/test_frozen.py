@@ -74,7 +74,9 @@ ARGUMENTS = [
 @pytest.mark.parametrize(("mine", "real"), PAIRS)
 @pytest.mark.parametrize(("args", "named"), ARGUMENTS)
 def test_arguments_are_taken_and_refused_as_a_dataclass_does(mine, real, args, named):
-    assert outcome(lambda: mine(*args, **named)) == outcome(lambda: real(*args, **named))
+    """Compare results and errors; after Python's own words, ours name the fields."""
+    got, expected = outcome(lambda: mine(*args, **named)), outcome(lambda: real(*args, **named))
+    assert got == expected or (got.startswith(f"{expected}: ") and "TypeError" in got)
 
 
 @pytest.mark.parametrize(("mine", "real"), PAIRS)

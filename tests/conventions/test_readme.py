@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from markdown_pages import blocks, read
@@ -53,3 +56,26 @@ def test_each_picture_is_the_one_that_the_script_draws(monkeypatch: pytest.Monke
         for light, dark in re.findall(r'srcset="([^"]+)-dark\.svg"><img [^>]*src="([^"]+)\.svg"', read(page)):
             assert light == dark
             assert f"{light.rpartition('/')[2]}-dark.svg" in drawn
+
+
+def test_one_script_makes_a_release_of_the_pages(tmp_path: Path) -> None:
+    """Check that no address of a placeholder, no relative link of the README and no install from a clone is left."""
+    pages = ["README.md", *(f"docs/{name}.md" for name in ("index", "start", "stable-baselines3"))]
+    files = [
+        *pages,
+        "pyproject.toml",
+        *(f".github/release/{path.name}" for path in (ROOT / ".github/release").iterdir()),
+    ]
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    script, home = tmp_path / ".github/release/address.sh", "https://code.example/somebody/relive"
+    subprocess.run(["sh", script, home], check=True)
+    texts = {name: (tmp_path / name).read_text("utf-8") for name in files if not name.endswith(".sh")}
+    for name, text in texts.items():
+        assert "example.org" not in text
+        assert name not in pages or ("'.[" not in text.partition("## Tests")[0] and "package index yet" not in text)
+    links = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)", texts["README.md"])
+    assert len(links) > 20
+    assert all(link.startswith(("https://", "#")) for pair in links for link in pair if link)
+    assert f'Changelog = "{home}/blob/main/CHANGELOG.md"' in texts["pyproject.toml"]

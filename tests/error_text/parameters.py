@@ -78,10 +78,18 @@ def one_of(*names: str) -> Kind:
     return Kind(wanted, (f"{names[0]}s", names[0].title(), 5, None, True, np.ndarray))
 
 
+EXAMPLES = {
+    "Uniform": "such as `relive.Prioritized()`",
+    "Transitions": "such as `relive.Transitions(n_step=3)` or `relive.Sequences(80)`",
+    "Ram": "such as `relive.Mapped(path)`, which keeps the steps in a file",
+}
+
+
 def like(example: str) -> Kind:
     others = (relive.Ram, relive.Uniform, relive.Ram(), relive.Uniform(), relive.Transitions())
     bad = (each for each in others if repr(each).split("(")[0] != example.split("(")[0])
-    return Kind(f"an object like `{example}`", (*bad, 3, True, "/tmp"))
+    remedy = next((remedy for name, remedy in EXAMPLES.items() if example.startswith(name)), "")
+    return Kind(f"an object like `{example}`", (*bad, 3, True, "/tmp"), remedy=remedy)
 
 
 def of_fields(wanted: str, *bad: Any, got: Callable[[Any], str] = by_repr) -> Kind:
@@ -112,6 +120,7 @@ DTYPE = of_fields("a boolean, integer, floating or complex dtype", *NO_DTYPES)
 PAD, STACK_AXIS = of_fields("`'zero'` or `'first'`", "edge", 0, None), of_fields("0 or -1", 1, 1.5, "x", None, True)
 COMPRESS = of_fields("`'zstd'` or None", 0, 1.5, "x", True, [1])
 TREE = of_fields("a `Field` or a mapping of fields", 3, (84, 84), "float32", None, F, [F()])
+TREE = TREE._replace(remedy="such as `relive.Field((3,))`")
 FLOATS = of_fields("`'float16'`, `'float32'`, `'float64'` or None", "int32", "float31", "zstd")
 SPACES = "a `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Dict` or `Tuple` space"
 SPACE = of_fields(SPACES, 3, None, "x", [1], 1.5, spaces.Text(3), got=by_type)
@@ -119,6 +128,7 @@ EXAMPLE = of_fields("a mapping of names to arrays", [1, 2], 5, None, "x", 1.5, g
 
 # Of a buffer as `prioritized` makes it: what is no array of ids, and ids of which there is no drawable item.
 IDS = Kind("integers of shape `(n,)`", ([12.0], [True], ["12"], [[12, 14]], 12, None, [[1], [1, 2]]), by_array, at="@")
+OF_BATCH = IDS._replace(remedy="give ids, such as `batch.ids`")
 NEVER = {10**6: "never issued", -1: "never issued", 10: "never issued", 2**63 - 1: "never issued"}
 GONE = {0: "overwritten", **NEVER}
 

@@ -16,7 +16,7 @@ FIELDS = {column.keys: (column.field.dtype, column.field.shape) for column in sc
 FIELDS |= {("next_obs", *keys[1:]): kept for keys, kept in FIELDS.items() if keys[0] == "obs"}
 FIELDS |= {("terminated",): (np.dtype(bool), ()), ("truncated",): (np.dtype(bool), ())}
 CALLS = {"add": ((LANES,), step), "extend": ((LANES, 3), lambda: steps(3))}
-NAMES = {"U": "str32", "S": "bytes8", "V": "void32"}
+NAMES = {"U": "str", "S": "bytes8", "V": "void32"}
 
 
 def refused(dtype: np.dtype, leading: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[tuple[Any, str]]:
@@ -66,6 +66,7 @@ def test_a_field_that_does_not_fit(name: str, keys: tuple[str, ...]) -> None:
         if (name, *keys) == ("extend", "reward") and isinstance(value, np.ndarray) and value.ndim != 2:
             wanted = f"leading axes `[L, T]` with T >= 1, got shape `{value.shape}`"
         rounded = ": round it yourself if that is meant" if wanted.endswith("float64`") else ""
+        rounded = ": `add` takes a single step" if wanted.endswith("shape `()`") and "leading" in wanted else rounded
         hinted = "…" if "nothing" in wanted or wanted.startswith("shape") else ""  # test_hints.py has the hints
         call = lambda b, value=value: getattr(b, name)(**put(given(), keys, value))  # noqa: E731
         assert_refused(prioritized, (at, SchemaError, call, f"Expected {wanted} - at `{at}`{rounded}{hinted}"))

@@ -38,6 +38,8 @@ NOT_THERE = "one of `obs`, `action`, `reward`, `note`, `seen`, `last`, `next_obs
 NONE = "the buffer is empty: add steps first; `can_sample` says when there are enough"
 ENDS = "; `terminated=` is for a terminal state, `truncated=` for a time limit"
 NO_PRIORITIES = "a sampler with priorities, got `Uniform()`"
+ADD = "add it to the schema, such as `{name}=relive.Field()`"
+FIELD = "such as `relive.Field((3,))`"
 SB3 = "a `Schema` and a capacity, got the arguments of Stable-Baselines3's buffers - at `ReplayBuffer`: use "
 FLAT = {"action": F(), "obs": F()}
 TAKEN = ["next_obs", "terminated", "truncated", "weights", "ids", "steps", "priority", "env_ids", "time_major", "keys"]
@@ -73,11 +75,11 @@ CHOICES: list[Row] = [
     (SchemaError, lambda _, p: F((1,) * 63), f"at most 62 axes, got 63 - at `Field(shape)`: {AXES}"),
     (SchemaError, lambda _, p: F((1,) * 62, stack=1), f"at most 61 axes, got 62 - at `Field(shape)`: {AXES}"),
     (SchemaError, lambda _, p: relive.Schema(obs={}, action=F()),
-     "a `Field` or a mapping of fields, got an empty mapping - at `obs`"),
+     f"a `Field` or a mapping of fields, got an empty mapping - at `obs`: {FIELD}"),
     (SchemaError, lambda _, p: relive.Schema(obs={"a": F(), "b": {}}, action=F()),
-     "a `Field` or a mapping of fields, got an empty mapping - at `obs.b`"),
+     f"a `Field` or a mapping of fields, got an empty mapping - at `obs.b`: {FIELD}"),
     (SchemaError, lambda _, p: relive.Schema(obs={"a": {"b": "float32"}}, action=F()),
-     "a `Field` or a mapping of fields, got `'float32'` - at `obs.a.b`"),
+     f"a `Field` or a mapping of fields, got `'float32'` - at `obs.a.b`: {FIELD}"),
     *((SchemaError, lambda _, p, name=name: relive.Schema(obs={name: F()}, action=F()),
        f"a name without dots or a leading underscore, got `{name!r}` - at `obs`") for name in (0, "a.b", "_a")),
     (SchemaError, lambda _, p: relive.Schema(**FLAT, reward={"a": F()}),
@@ -88,7 +90,7 @@ CHOICES: list[Row] = [
     (SchemaError, lambda _, p: relive.Schema(**FLAT, discount=F(2)),
      "a `Field` of one floating number, which is not written later, got `Field((2,), 'float32')` - at `discount`"),
     (SchemaError, lambda _, p: relive.Schema(**FLAT, log_prob="float32"),
-     "a `Field` or a mapping of fields, got `'float32'` - at `log_prob`"),
+     f"a `Field` or a mapping of fields, got `'float32'` - at `log_prob`: {FIELD}"),
     (SchemaError, lambda _, p: relive.Schema(obs=F(), action=F((), stack=2)),
      "`stack=` in fields of `obs` only, got `Field((), 'float32', stack=2, pad='zero')` - at `action`"),
     (SchemaError, lambda _, p: relive.Schema(**FLAT, flow={"x": F((2,), stack=2)}),
@@ -152,13 +154,13 @@ CHOICES: list[Row] = [
     (ArgumentError, lambda _, p: build(capacity=8, stack=4, item=relive.Sequences(4, n_step=3)),
      f"at most 8 steps, {LANE}, got `9` (4 + 2 steps, and 3 before them) - at `Sequences(length)`: {SHORTER} `length`"),
     *((ArgumentError, lambda _, p, starts=starts: build(state=4, item=relive.Sequences(2, starts=starts)),
-       f"`starts` to be a multiple of 4, the steps at which `$.state` is kept, got `{starts}` - at "
+       f"`starts` to be a multiple of 4, the steps at which `state` is kept, got `{starts}` - at "
        "`Sequences(starts)`: say `Sequences(starts=4)`, so that no item starts without its state")
       for starts in (1, 2)),
     (NotEnoughData, lambda _, p: build(item=relive.Sequences(3)).sample(1),
      f"at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: {NONE}"),
     (MissingSave, lambda _, p: relive.load(p / "none"), "a directory, got none - at `@/none`"),
-    (StorageError, lambda _, p: relive.load(p / "file"), "a directory, got `Not a directory` - at `@/file`"),
+    (StorageError, lambda _, p: relive.load(p / "file"), "a directory, got a file - at `@/file`"),
     (MissingSave, lambda _, p: relive.load(p / "empty"), "a complete save of a buffer, got none - at `@/empty`"),
     (ArgumentError, lambda _, p: relive.load([]), "at least one directory, got none - at `load(path)`"),
     (ArgumentError, lambda _, p: relive.load([p / "saved", 5]), "a path, got `5` - at `load(path)`"),
@@ -184,8 +186,10 @@ PRIORITIZED: list[Row] = [
     (SchemaError, lambda b, p: b.add(**step(obs=...)), "a value, got nothing - at `obs`: every step needs `obs`"),
     (SchemaError, lambda b, p: b.add(**step(), lats=np.zeros(2)),
      f"{NOT_THERE}, got `lats` - at `lats`: did you mean `last`?"),
-    (SchemaError, lambda b, p: b.add(**step(), discount=np.ones(2)), f"{NOT_THERE}, got `discount` - at `discount`"),
-    (SchemaError, lambda b, p: b.extend(**steps(), extra=1), f"{NOT_THERE}, got `extra` - at `extra`"),
+    (SchemaError, lambda b, p: b.add(**step(), discount=np.ones(2)),
+     f"{NOT_THERE}, got `discount` - at `discount`: {ADD.format(name='discount')}"),
+    (SchemaError, lambda b, p: b.extend(**steps(), extra=1),
+     f"{NOT_THERE}, got `extra` - at `extra`: {ADD.format(name='extra')}"),
     *((SchemaError, lambda b, p, name=name, value=value: b.add(**step(**{name: value})),
        f"a mapping with the key `camera`, got `{type(value).__name__}` - at `{name}`")
       for name in ("obs", "next_obs") for value in (np.zeros((2, 3)), [1, 2])),
@@ -234,8 +238,8 @@ PRIORITIZED: list[Row] = [
     (ArgumentError, lambda b, p: b.writer(),
      "a storage of several processes, got `Ram()` - at `writer`: build the buffer with `storage=relive.Shared(name)` "
      "or `relive.Mapped(path)`"),
-    (StorageError, lambda b, p: b.save(p / "file"), "a directory, got `Not a directory` - at `@/file`"),
-    (StorageError, lambda b, p: b.save(p / "file" / "below"), "a directory, got `Not a directory` - at `@/file/below`"),
+    (StorageError, lambda b, p: b.save(p / "file"), "a directory, got a file - at `@/file`"),
+    (StorageError, lambda b, p: b.save(p / "file" / "below"), "a directory, got a file - at `@/file/below`"),
     (StorageError, lambda b, p: b.save(p / "saved"),
      "an empty directory, or one of this buffer's saves, got saves of another buffer - at `@/saved`: save to another "
      "directory; a buffer that goes on with these saves comes from `relive.load`"),
@@ -251,7 +255,7 @@ UNIFORM: list[Row] = [
     *((SchemaError, lambda b, p, value=value: b.add(**flat_step(obs=value)),
        f"shape `(3,)`, got shape `{np.shape(value)}` - at `obs`") for value in (np.zeros(4), 1.0)),
     (SchemaError, lambda b, p: b.add(**flat_step(obs=["a", "b", "c"])),
-     "`float32` of shape `(3,)`, got `str32` of shape `(3,)` - at `obs`"),
+     "`float32` of shape `(3,)`, got `str` of shape `(3,)` - at `obs`"),
     (SchemaError, lambda b, p: b.add(**flat_step(obs={"a": 1})), "an array, got a mapping - at `obs`"),
     (SchemaError, lambda b, p: b.add(**flat_step(obs=[0.0, 1e300, 0.0])),
      "a value that `float32` can hold, got `1e+300` - at `obs`"),
@@ -264,14 +268,15 @@ UNIFORM: list[Row] = [
     (SchemaError, lambda b, p: b.add(**flat_step(action=2**64)),
      "`int64` of shape `()`, got `object` of shape `()` - at `action`"),
     (SchemaError, lambda b, p: b.add(**flat_step(reward="1")),
-     "`float32` of shape `()`, got `str32` of shape `()` - at `reward`"),
+     "`float32` of shape `()`, got `str` of shape `()` - at `reward`"),
     *((SchemaError, lambda b, p, name=name: b.add(**flat_step(**{name: None})),
        f"a value, got nothing - at `{name}`: every step needs `{name}`" + ENDS * (name == "terminated"))
       for name in ("action", "reward", "terminated")),
     (SchemaError, lambda b, p: b.add(**flat_step(terminated=0.1)), "`bool`, got `0.1` - at `terminated`"),
     (SchemaError, lambda b, p: b.add(**flat_step(truncated=3)), "`bool`, got `3` - at `truncated`"),
     (SchemaError, lambda b, p: b.add(**flat_step(), log_prob=0.5),
-     "one of `obs`, `action`, `reward`, `next_obs`, `terminated`, `truncated`, got `log_prob` - at `log_prob`"),
+     "one of `obs`, `action`, `reward`, `next_obs`, `terminated`, `truncated`, got `log_prob` - at `log_prob`: "
+     "add it to the schema, such as `log_prob=relive.Field()`"),
     (ArgumentError, lambda b, p: b.add(**flat_step(), env_ids=[1]),
      "distinct lanes from 0 to 0, got `1` - at `env_ids`"),
     (ArgumentError, lambda b, p: b.add(**flat_step(), priority=1.0),

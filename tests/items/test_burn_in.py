@@ -142,7 +142,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(relive.ArgumentError) as caught:
         relive.ReplayBuffer(schema, 100, item=relive.Sequences(8, burn_in=6, starts=4))
     assert str(caught.value) == (
-        "Expected `burn_in` to be a multiple of 4, the steps at which `$.state` is kept, got `6` - at "
+        "Expected `burn_in` to be a multiple of 4, the steps at which `state` is kept, got `6` - at "
         "`Sequences(burn_in)`: say `Sequences(burn_in=4)`, so that no item starts without its state"
     )
     relive.ReplayBuffer(schema, 100, item=relive.Sequences(8, burn_in=6, starts=4, across_episodes=True))

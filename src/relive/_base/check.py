@@ -174,7 +174,7 @@ def source(value: Any, at: str) -> np.random.Generator:
     return found
 
 
-def integers(value: Any, at: str) -> Int64:
+def integers(value: Any, at: str, remedy: str | None = None) -> Int64:
     """Return `[n]` integers, or refuse the value."""
     unmasked(value, at, ArgumentError)
     try:
@@ -185,7 +185,7 @@ def integers(value: Any, at: str) -> Int64:
         if array.shape == (0,) and array.dtype.kind == "f":
             return np.empty(0, np.int64)  # an empty list
         got = f"`{array.dtype}` of shape `{array.shape}`"
-        raise ArgumentError(message("integers of shape `(n,)`", got, at))
+        raise ArgumentError(message("integers of shape `(n,)`", got, at, remedy))
     if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise ArgumentError(message("integers below 2**63", f"`{array.max()}`", at))
     return array.astype(np.int64, "C", copy=not array.flags.aligned)

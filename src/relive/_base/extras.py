@@ -46,7 +46,7 @@ def later(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
 
     def load(name: str) -> Any:
         if name not in where:
-            raise AttributeError(f"module `{package}` has no attribute `{name}`")
+            raise AttributeError(f"module `{package}` has no attribute `{name}`", name=name, obj=sys.modules[package])
         with importing:
             value = getattr(importlib.import_module(where[name], package), name)
         setattr(sys.modules[package], name, value)  # so that it is asked for once

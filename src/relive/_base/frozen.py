@@ -73,7 +73,10 @@ class Frozen:
         taken = self.__match_args__[: len(args)]
         values = self._defaults | dict(zip(taken, args, strict=False)) | given
         if len(args) > len(taken) or values.keys() != self._kinds.keys() or not given.keys().isdisjoint(taken):
-            _twin(type(self))(*args, **given)  # raises the TypeError that Python has for it
+            try:
+                _twin(type(self))(*args, **given)
+            except TypeError as error:  # the one that Python has for it
+                raise TypeError(f"{error}: {type(self).__name__} has {', '.join(self._kinds) or 'none'}") from None
         for name, value in values.items():
             if isinstance(value, str):  # NumPy's, or an enum's: it has to have the text of a plain one
                 values[name] = str.__str__(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,8 @@ from html import escape
 
 import numpy as np
 import numpy.typing as npt
+
+from . import check
 
 Values = npt.NDArray[np.generic]
 
@@ -78,6 +81,21 @@ def page(
         + "\n".join(section for section in sections if section)
         + f"\n</main><footer>{escape(footer.strip())}</footer></body></html>\n"
     )
+
+
+def plain(title: str, choices: Sequence[tuple[str, str]], counts: Iterable[tuple[str, object]]) -> str:
+    """Compose a page of two tables."""
+    rows = [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in counts]
+    tables = (("Choices", ("choice", "value"), choices), ("Counts", ("count", "value"), rows))
+    return page(title, "as it is now", (), [section(name, "", table(head, body)) for name, head, body in tables])
+
+
+def write(path: object, at: str, text: str) -> str:
+    """Write a page to a file that a caller names at `at`; return its absolute path."""
+    name = os.path.abspath(check.path(path, at))
+    with open(name, "w", encoding="utf-8") as file:
+        file.write(text)
+    return name
 
 
 def fragment(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

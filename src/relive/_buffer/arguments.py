@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -27,6 +28,11 @@ METHODS = {
     "limiter": ("least", "most"),
 }
 
+_EXAMPLES = {
+    "item": "such as `relive.Transitions(n_step=3)` or `relive.Sequences(80)`",
+    "sampler": "such as `relive.Prioritized()`",
+    "storage": "such as `relive.Mapped(path)`, which keeps the steps in a file",
+}
 _KINDS = ("Uniform", "Prioritized", "Recent", "Once", "Blend", "Transitions", "Sequences", "Hindsight", "Ram", "Shared")
 
 _Given = ParamSpec("_Given")
@@ -59,12 +65,12 @@ def hinting(construct: Callable[_Given, None]) -> Callable[_Given, None]:
         if any(base.__module__.startswith(("gymnasium.spaces", "gym.spaces")) for base in type(space).__mro__):
             wanted, got = "a `Schema` and a capacity", "the arguments of Stable-Baselines3's buffers"
             raise ArgumentError(message(wanted, got, "ReplayBuffer", "use `relive.sb3.ReplayBuffer`"))
-        for name in choices:
-            if name in _ELSEWHERE:
-                given = repr(choices[name])
-                remedy = f"say {_ELSEWHERE[name].replace('?', given)}"
-                wanted = "the arguments of `relive.ReplayBuffer`"
-                raise ArgumentError(message(wanted, f"`{name}={given}`", f"ReplayBuffer({name})", remedy))
+        for name in choices.keys() - construct.__annotations__.keys():
+            given, near = repr(choices[name]), get_close_matches(name, construct.__annotations__, 1)
+            remedy = f"say {_ELSEWHERE[name].replace('?', given)}" if name in _ELSEWHERE else None
+            wanted = "the arguments of `relive.ReplayBuffer`"
+            remedy = remedy or (f"did you mean `{near[0]}`?" if near else "`help(relive.ReplayBuffer)` has them")
+            raise ArgumentError(message(wanted, f"`{name}={given}`", f"ReplayBuffer({name})", remedy))
         construct(*args, **choices)
 
     return checked
@@ -76,7 +82,7 @@ def choice(value: Any, default: Any, role: str, at: str) -> Any:
     lacking = next((name for name in METHODS[role] if isinstance(value, type) or not hasattr(value, name)), None)
     if lacking is not None:
         text = f"it has no `{lacking}`; the base class `relive.samplers.Sampler` has a default"
-        remedy = text if lacking in _DEFAULTS else _calling(value)
+        remedy = text if lacking in _DEFAULTS else _calling(value) or _EXAMPLES.get(role)
         raise ArgumentError(message(f"an object like `{default!r}`", f"`{value!r}`", at, remedy))
     return value
 
@@ -97,7 +103,7 @@ def _plain(array: Array) -> bool:
 def ids_of(ids: Any, at: str) -> Int64:
     if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1 and _plain(ids):
         return ids
-    return integers(ids, at)
+    return integers(ids, at, "give ids, such as `batch.ids`")
 
 
 def td_errors(value: Any, ids: Int64) -> Float64:

@@ -62,7 +62,8 @@ class Choices(Frozen):
             ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
         """
         if not isinstance(schema, Schema):
-            raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", f"{at}(schema)"))
+            remedy = "make one by `relive.Schema(obs=..., action=...)` or `relive.Schema.from_spaces(...)`"
+            raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", f"{at}(schema)", remedy))
         lanes = check.integer(num_envs, f"{at}(num_envs)", minimum=1)
         steps = check.integer(capacity, f"{at}(capacity)", minimum=1) // lanes
         if steps < 1:

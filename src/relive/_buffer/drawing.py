@@ -73,7 +73,7 @@ def sample(core: Core, batch_size: Any, beta: Any = None) -> Batch:
     )
 
 
-def drawn(core: Core, batch_size: Any, beta: Any = None) -> Batch:
+def drawn(core: Core, batch_size: Any = None, beta: Any = None) -> Batch:
     """Draw and count a batch, for any arguments."""
     if type(batch_size) is not int or batch_size < 1:
         batch_size = check.integer(batch_size, "ReplayBuffer.sample(batch_size)", minimum=1)
@@ -177,7 +177,7 @@ def update_priorities(core: Core, ids: Any, td_error: Any) -> int:
     return updated(core, ids, td_error) if keeping is None else keeping.update(partial(updated, core), ids, td_error)
 
 
-def updated(core: Core, ids: Any, td_error: Any) -> int:
+def updated(core: Core, ids: Any = None, td_error: Any = None) -> int:
     """Set and count priorities, for any arguments."""
     if core.try_update is not None:
         with core.lock.alone():

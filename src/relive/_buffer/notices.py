@@ -138,8 +138,8 @@ def _many_cuts(ring: Ring) -> str:
     what = f"{tally['cuts']} of {tally['added']} steps do not continue their stream"
     remedy = (
         "in mid-episode `obs` has to be the `next_obs` of the step before, byte for byte; where it is not, the stream "
-        "is cut. Usual causes: observations that are normalized anew at every call, an array that is reused, missing "
-        "`terminated` or `truncated`"
+        "is cut. Usual causes: a forgotten `obs = next_obs`, observations normalized anew at every call, "
+        "a reused array, missing `terminated` or `truncated`"
     )
     return event(what, "$.obs", remedy)
 

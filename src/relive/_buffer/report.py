@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 
-from .._base import check
-from .._base.page import fragment, histogram, page, section, short, stacked, table, thumbnails
+from .._base import page
+from .._base.page import fragment, histogram, section, short, stacked, table, thumbnails
 from .._base.types import Array, Float64, Int64
 from .._schema.fields import Column, is_image
 from ..errors import ReliveError
@@ -27,11 +26,7 @@ def shown(core: Core) -> str:
 
 def write(core: Core, path: Any) -> str:
     """Write the page of a buffer, and return its path."""
-    name = os.path.abspath(check.path(path, "ReplayBuffer.report(path)"))
-    text = _page(core)
-    with open(name, "w", encoding="utf-8") as file:
-        file.write(text)
-    return name
+    return page.write(path, "ReplayBuffer.report(path)", _page(core))
 
 
 def _choices(core: Core) -> list[tuple[str, str]]:
@@ -79,7 +74,7 @@ def _page(core: Core) -> str:
         section("Counts", "", table(("count", "value"), counts)),
         *(thumbnails(name, "Examples, spread over the stored steps.", found) for name, found in images),
     ]
-    return page("Replay buffer", "as it is now", tiles, sections)
+    return page.page("Replay buffer", "as it is now", tiles, sections)
 
 
 def _episodes(rows: Int64, held: Array, ends: Array, rewards: Array) -> tuple[Int64, Float64]:

@@ -135,7 +135,7 @@ def _kept(core: Core, ids: Int64, number: int, every: int) -> Int64:
     kept = anchors_in(core.ring.marks[core.ring.at(rows, lanes)])
     if not kept.all():
         path = core.schema.columns[number].path
-        wanted = f"steps at which items start, as `{path}` is kept at every {every} steps"
+        wanted = f"steps at which items start, as `{path.removeprefix('$.')}` is kept at every {every} steps"
         got = f"`{ids[~kept][0]}` ({int((~kept).sum())} of {len(ids)})"
         raise ArgumentError(message(wanted, got, f"{_AT}(ids)", "give `batch.ids`"))
     return core.ring.units(rows, lanes, every)

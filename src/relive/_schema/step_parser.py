@@ -143,7 +143,8 @@ class StepParser:
         length = axes[0] if flat or (swapped and axes) else axes[1] if len(axes) == 2 else 0
         if not length:
             wanted = f"leading axes {'`[T, L]`' if time_major else '`[L, T]`'} with T >= 1"
-            raise SchemaError(message(wanted, f"shape `{axes}`", "$.reward"))
+            remedy = None if axes else "`add` takes a single step"
+            raise SchemaError(message(wanted, f"shape `{axes}`", "$.reward", remedy))
         return Lead((length, lanes) if swapped else (lanes, length), flat, swapped)
 
 
@@ -190,7 +191,10 @@ def _reject_unknown(data: Mapping[str, object], schema: SchemaFields) -> None:
         for name, child in value.items():
             if name not in tree:
                 known = ", ".join(f"`{key}`" for key in tree)
-                raise SchemaError(message(f"one of {known}", f"`{name}`", f"{at}.{name}", _meant(name, tree)))
+                remedy = _meant(name, tree)
+                if remedy is None and at == "$":
+                    remedy = f"add it to the schema, such as `{name}=relive.Field()`"
+                raise SchemaError(message(f"one of {known}", f"`{name}`", f"{at}.{name}", remedy))
             stack.append((f"{at}.{name}", child, tree[name]))
 
 
@@ -211,7 +215,9 @@ def _as_array(value: object, at: str) -> Array:
     try:
         return as_array(value)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged lists, tensors that need detach() or cpu()
-        raise SchemaError(message("an array", f"`{type(value).__name__}`", at, str(error).split("\n")[0])) from None
+        pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], dict)
+        remedy = "`obs, info = env.reset()` returns two values" if pair else str(error).split("\n")[0]
+        raise SchemaError(message("an array", f"`{type(value).__name__}`", at, remedy)) from None
 
 
 def check_discounts(given: object) -> None:
@@ -252,7 +258,8 @@ def canonical(value: object, column: Column, lead: tuple[int, ...], optional: in
     if kind_of(array.dtype) not in "biufc" or array.shape not in shapes:
         expected, got = f"shape `{wanted}`", f"shape `{array.shape}`"
         if not _castable(kind_of(array.dtype), kind_of(field.dtype)):
-            expected, got = f"`{field.dtype.name}` of {expected}", f"`{array.dtype.name}` of {got}"
+            given = "str" if array.dtype.kind == "U" else array.dtype.name
+            expected, got = f"`{field.dtype.name}` of {expected}", f"`{given}` of {got}"
         remedy = None if array.shape in shapes else _lanes_meant(array.shape, field.full_shape, lead)
         raise SchemaError(message(expected, got, at, remedy))
     if column.keys == ("discount",):
@@ -272,7 +279,8 @@ def _castable(source: str, target: str) -> bool:
 def _lanes_meant(given: tuple[int, ...], own: tuple[int, ...], lead: tuple[int, ...]) -> str | None:
     """Guess the remedy where a step has the shape of another number of environments."""
     if len(lead) != 1 or not given:
-        return None
+        turned = len(lead) == 2 and given[1:2] == lead[:1] != given[:1]
+        return "environments and time may be swapped: see `time_major`" if turned else None
     if given == own and own[:1] == lead:
         return "a schema comes from `envs.single_observation_space`, not from the batched space"
     if given == own:

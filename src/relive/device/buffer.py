@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import zlib
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from torch import Tensor
 from .._base import check, forks
 from .._base.check import no_priorities
 from .._base.nests import nested
+from .._base.page import fragment, plain, write
 from .._base.types import Array
 from .._buffer.arguments import readable, too_many
 from .._buffer.choices import Choices
@@ -559,3 +561,23 @@ class DeviceBuffer:
         choices = f"{self.item!r}, {self.sampler!r}, {str(self.device)!r}"
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
         return f"DeviceBuffer({steps}, {choices}, {readable(self.nbytes)})"
+
+    def _repr_html_(self) -> str:
+        return fragment("DeviceBuffer", (), self._facts())
+
+    def report(self, path: str | os.PathLike[str]) -> str:
+        """Write a page of choices and counts, and return its absolute path; waits.
+
+        `buffer.host().report(path)` has the plots, too.
+
+        Raises:
+            ArgumentError: `path` is no path.
+        """
+        return write(
+            path, "DeviceBuffer.report(path)", plain("Device buffer", self._facts(), self.stats().flat().items())
+        )
+
+    def _facts(self) -> list[tuple[str, str]]:
+        named = {"item": self.item, "sampler": self.sampler, "device": self.device}
+        steps = [("steps", f"{len(self):,} of {self.capacity:,}"), ("environments", f"{self.num_envs:,}")]
+        return steps + [(name, str(choice)) for name, choice in named.items()]

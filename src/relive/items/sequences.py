@@ -191,7 +191,7 @@ class Sequences(Frozen, Item):
                 ("burn_in", self._back),
             ):
                 if value % every:
-                    wanted = f"`{name}` to be a multiple of {every}, the steps at which `{column.path}` is kept"
+                    wanted = f"`{name}` to be a multiple of {every}, the steps at which `{column.path[2:]}` is kept"
                     remedy = f"say `Sequences({name}={every})`, so that no item starts without its state"
                     raise ArgumentError(message(wanted, f"`{value}`", f"Sequences({name})", remedy))
 

@@ -181,10 +181,10 @@ class StepLayout:
             extras = batch.complementary_info
             info = {key: _floats(_at(extras, path), device) for key, path in self.info.items()}
         return BatchTransition(
-            state=self._named(batch.obs, device),
+            state=self._named(batch["obs"], device),
             action=_floats(batch.action, device),
             reward=_floats(batch.reward, device),
-            next_state=self._named(batch.next_obs, device),
+            next_state=self._named(batch["next_obs"], device),
             done=_floats(batch.terminated, device),
             truncated=_floats(batch.truncated, device),
             complementary_info=info,

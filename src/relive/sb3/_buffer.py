@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from ..items import Item, Transitions
 from ..samplers import Sampler
 from ..schema import Field, Schema
 
+if TYPE_CHECKING:
+    from ..batch import Tensors
+
 Observation: TypeAlias = "Array | dict[str, Array]"
 
 _LIMIT = "TimeLimit.truncated"  # in infos
@@ -28,9 +31,9 @@ _WRITABLE = '`replay_buffer_kwargs={"writable": True}`'
 
 
 class _Fields(NamedTuple):
-    observations: Any
+    observations: Tensors
     actions: torch.Tensor
-    next_observations: Any
+    next_observations: Tensors
     dones: torch.Tensor
     rewards: torch.Tensor
     discounts: torch.Tensor | None

@@ -24,17 +24,24 @@ class Ram(Frozen, kw_only=True):
 
     def open(self, spec: Mapping[str, ArraySpec], identity: bytes) -> _Memory:
         """Return zeroed arrays for every name of `spec`; see `Storage.open`."""
-        sizes: dict[str, int] = {}
+        sizes = dict.fromkeys((_PRIORITIES, _REST), 0)
         for name, wanted in spec.items():
             parts = {name.removeprefix("ring/"): wanted.dtype}
             if wanted.dtype.fields is not None:
                 parts = {key: part for key, (part, *_) in wanted.dtype.fields.items()}
             rows = wanted.nbytes // max(wanted.dtype.itemsize, 1)
-            sizes |= {key: rows * part.itemsize for key, part in parts.items()}
+            for key, part in parts.items():
+                rest = _PRIORITIES if key.startswith("sampler/") else _REST
+                shown = f"`{key[2:]}`" if key.startswith("$.") else rest
+                sizes[shown] = sizes.get(shown, 0) + rows * part.itemsize
         needed, limit = sum(sizes.values()), memory.available_bytes()
         if needed > limit:
-            listed = ", ".join(f"{name} {size:,}" for name, size in sorted(sizes.items(), key=lambda item: -item[1]))
-            remedy = "lower `capacity`, or store smaller fields"
+            listed = ", ".join(
+                f"{name} {size:,}" for name, size in sorted(sizes.items(), key=lambda item: -item[1]) if size
+            )
+            remedy = (
+                "lower `capacity`, or store smaller fields: images as `uint8`, stacked frames by `Field(stack=...)`"
+            )
             wanted_bytes = f"at most {limit:,} bytes, the machine's memory"
             raise ArgumentError(message(wanted_bytes, f"{needed:,} bytes ({listed})", "$.capacity", remedy))
         try:
@@ -43,6 +50,9 @@ class Ram(Frozen, kw_only=True):
             what = f"Could not allocate {needed:,} bytes ({error})"
             raise ArgumentError(event(what, "$.capacity", "lower `capacity`")) from None
         return _Memory(dict(zip(spec, arrays, strict=True)))
+
+
+_PRIORITIES, _REST = "the sampler", "flags and counters"
 
 
 class _Memory:

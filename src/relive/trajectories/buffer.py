@@ -16,6 +16,7 @@ from .._base import check, memory
 from .._base.check import generator
 from .._base.narrow import to_torch
 from .._base.nests import nested
+from .._base.page import fragment, plain, write
 from .._base.warned import warn
 from ..batch import Batch
 from ..errors import ArgumentError, CorruptionError, StorageError, message
@@ -149,6 +150,23 @@ class TrajectoryReplayBuffer:
         where = "in memory" if self.path is None else f"in {self.path}"
         samples, size = self._store.index.samples, self._store.index.nbytes
         return f"TrajectoryReplayBuffer({len(self)} trajectories, {samples} chunk-steps, {size:,} bytes, {where})"
+
+    def _repr_html_(self) -> str:
+        return fragment("TrajectoryReplayBuffer", (), self._facts())
+
+    def report(self, path: str | os.PathLike[str]) -> str:
+        """Write a page of counts, and return its absolute path; `relive inspect --html` has plots of a directory.
+
+        Raises:
+            ArgumentError: `path` is no path.
+        """
+        text = plain("Trajectories", self._facts(), self.get_stats().items())
+        return write(path, "TrajectoryReplayBuffer.report(path)", text)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        index = self._store.index
+        counts = {"trajectories": len(self), "chunk-steps": index.samples, "bytes": index.nbytes}
+        return [("where", self.path or "memory"), *((name, f"{count:,}") for name, count in counts.items())]
 
     def __reduce__(self) -> tuple[Any, ...]:
         remedy = "pass its path, or save a checkpoint and load it there"
