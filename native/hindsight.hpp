@@ -34,13 +34,20 @@ public:
     // Relabel the items of which the number in `whether` lies below `ratio`.
     void relabel(const int64_t* slots, const double* whether, double ratio, const double* where, int64_t count,
                  Relabelling& out) {
-        constexpr int64_t DEEP = 16;
         for (auto* list : {&out.which, &out.ids, &out.ahead}) list->reserve(count);
         for (auto* list : {&out.goals, &out.item, &out.ages, &out.after, &out.rows}) list->reserve(count * n_);
-        for (int64_t i = 0; i < count; ++i) {
-            if (i + DEEP < count) RELIVE_PREFETCH(ring_.marks + anchor(slots[i + DEEP]).at);
-            if (whether[i] < ratio) one(i, anchor(slots[i]), where[i], out);
+        int64_t* const which = out.which.values.get();
+        int64_t some = 0;
+        for (int64_t i = 0; i < count; ++i) {  // no branch, which could not be foreseen
+            which[some] = i;
+            some += whether[i] < ratio;
         }
+        const auto anchors = std::make_unique_for_overwrite<Anchor[]>(size_t(some));
+        for (int64_t k = 0; k < some; ++k) {
+            anchors[size_t(k)] = anchor(slots[which[k]]);
+            RELIVE_PREFETCH(ring_.marks + anchors[size_t(k)].at);
+        }
+        for (int64_t k = 0; k < some; ++k) one(which[k], anchors[size_t(k)], where[which[k]], out);
     }
 
 private:
@@ -71,16 +78,28 @@ private:
         return {number, row, at(number, row)};
     }
 
+    // As of all rows; most ends are near, and where they are no branch could foresee.
+    static int64_t steps_to_end(const uint8_t* mark, int64_t n) {
+        constexpr int64_t NEAR = 64;
+        if (n < NEAR) return Rows::steps_to_end(mark, n);
+        int64_t found = 0;
+        for (int64_t i = NEAR - 8; i >= 0; i -= 8) {
+            const uint64_t ends = Rows::eight_marks(mark + i) & Rows::ENDS;
+            found = ends ? i + Rows::first_of(ends) : found;
+        }
+        return found ? found : NEAR + Rows::steps_to_end(mark + NEAR, n - NEAR);
+    }
+
     void one(int64_t i, const Anchor& anchor, double where, Relabelling& out) {
         const int64_t number = anchor.number, id = anchor.row * ring_.lanes + number;
-        const int64_t steps = ring_.window(anchor.at, n_).steps;
+        const int64_t steps = n_ == 1 ? 1 : ring_.window(anchor.at, n_).steps;
         const Position& seen = seen_[size_t(number)];
         const int64_t head = seen.head;
         // How many steps there are up to the first end, and where the last one of them is.
         int64_t count = 0, last = anchor.at;
         for (int64_t memory = ring_.memory_of(seen, anchor.row); anchor.row + count < head;) {
             const int64_t n = std::min(head - anchor.row - count, ring_.together(memory));
-            const int64_t found = Rows::steps_to_end(ring_.marks + ring_.storage_row(number, memory), n);
+            const int64_t found = steps_to_end(ring_.marks + ring_.storage_row(number, memory), n);
             last = ring_.storage_row(number, memory + found - 1);
             count += found;
             if (ring_.mark_at(last) & END) break;
