@@ -215,15 +215,6 @@ public:
         return false;
     }
 
-    static constexpr uint64_t EACH = 0x0101010101010101u, ENDS = EACH * END;
-    static uint64_t eight_marks(const uint8_t* mark) {
-        uint64_t word;
-        copy_bytes(reinterpret_cast<char*>(&word), reinterpret_cast<const char*>(mark), 8);
-        return word;
-    }
-    // The number of the first byte, counted from 1, that is not 0.
-    static int64_t first_of(uint64_t bytes) { return std::countr_zero(bytes) / 8 + 1; }
-
     // How many of the steps marked by `n` successive bytes there are up to and with the first that is an end.
     static int64_t steps_to_end(const uint8_t* mark, int64_t n) {
         int64_t i = 0;
@@ -362,6 +353,14 @@ private:
     }
 
     static constexpr int64_t MANY = 256;  // windows whose marks are fetched together
+    static constexpr uint64_t EACH = 0x0101010101010101u, ENDS = EACH * END;
+    static uint64_t eight_marks(const uint8_t* mark) {
+        uint64_t word;
+        copy_bytes(reinterpret_cast<char*>(&word), reinterpret_cast<const char*>(mark), 8);
+        return word;
+    }
+    // The number of the first byte, counted from 1, that is not 0.
+    static int64_t first_of(uint64_t bytes) { return std::countr_zero(bytes) / 8 + 1; }
 };
 
 }  // namespace relive

@@ -216,6 +216,8 @@ def _stats(
 ) -> Stats:
     added = tally["added"]
     wide = weights.astype(np.float64)
+    # By one call: they cost more than all else here.
+    quantiles = np.quantile(ages, (*_QUANTILES, 0.95)).tolist() if len(ages) else []
     return Stats(
         size=tally["stored"],
         drawable=tally["drawable"],
@@ -226,7 +228,7 @@ def _stats(
         unbootstrapped=tally["unbootstrapped"],
         ends=tally["ends"],
         repeated_finals=tally["repeats"],
-        age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
+        age_quantiles=tuple(quantiles[:-1]),
         capacity=counts["capacity"],
         nbytes=counts["nbytes"],
         drawn=counts["drawn"],
@@ -236,7 +238,7 @@ def _stats(
         effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,
         limiter=limiter,
         autosave=autosave,
-        draw_age=(float(ages.mean()), float(np.quantile(ages, 0.95))) if len(ages) else (),
+        draw_age=(float(ages.mean()), quantiles[-1]) if quantiles else (),
         draw_entropy=evenness(chances, tally["drawable"]),
         **vars(report()),
     )
