@@ -264,7 +264,7 @@ void bind_gather(nanobind::module_& m) {
             nb::arg("targets").none())
         .def(
             "goals",
-            [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, nb::handle_t<Expansion> item, nb::tuple keys,
+            [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, nb::handle_t<Expansion> item, nb::list keys,
                double ratio, int64_t n_step, int64_t strategy, nb::object outcomes) {
                 return goals_of_single(nb::borrow(gather), nb::borrow(ring), nb::borrow(item), keys, ratio, n_step,
                                        strategy, outcomes);

@@ -7,7 +7,7 @@ namespace {
 
 class GoalItems : public Expansion {
 public:
-    GoalItems(nb::object gather, nb::object ring, nb::object item, nb::tuple keys, double ratio, int64_t n_step,
+    GoalItems(nb::object gather, nb::object ring, nb::object item, nb::list keys, double ratio, int64_t n_step,
               int64_t strategy, nb::object outcomes)
         : gather_(nb::cast<const PyGather&>(gather)),
           owner_(nb::cast<const PyRing&>(ring)),
@@ -19,6 +19,9 @@ public:
           held_(nb::make_tuple(gather, ring, item)) {
         require(PyCallable_Check(outcomes_.ptr()) && keys.size() == 3,
                 "relive._ring._native.Gather.goals: no outcomes");
+        const npy_intp none[2] = {2, 0};
+        gather_.relabelled(owner_, {nullptr, 0, none + 1, 1}, {nullptr, 0, none, 2}, ratio, n_step,
+                           strategy);  // checks
         Layout layout;
         item_.lay_out(layout);
         for (nb::handle wanted : keys) {
@@ -79,7 +82,7 @@ private:
 
 }  // namespace
 
-nb::object goals_of_single(nb::object gather, nb::object ring, nb::object item, nb::tuple keys, double ratio,
+nb::object goals_of_single(nb::object gather, nb::object ring, nb::object item, nb::list keys, double ratio,
                            int64_t n_step, int64_t strategy, nb::object outcomes) {
     Expansion* const made = new GoalItems(std::move(gather), std::move(ring), std::move(item), std::move(keys), ratio,
                                           n_step, strategy, std::move(outcomes));

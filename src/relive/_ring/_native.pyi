@@ -237,7 +237,7 @@ class Gather:
         self,
         ring: Ring,
         item: Expansion,
-        keys: tuple,
+        keys: list[tuple[str, ...]],
         ratio: float,
         n_step: int,
         strategy: int,

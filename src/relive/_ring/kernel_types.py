@@ -124,7 +124,7 @@ class GatherKernel(Protocol):
         self,
         ring: RingKernel,
         item: ExpansionKernel,
-        keys: tuple[tuple[str, ...], ...],
+        keys: list[tuple[str, ...]],
         ratio: float,
         n_step: int,
         strategy: int,

@@ -179,7 +179,7 @@ class _Hindsight:
         self._successors = Successors(schema, ring, arena)
         self._outcomes = _Outcomes(item, schema, ring, extras)
         desired = item.desired.split(".")
-        self._keys = (("obs", *desired), ("next_obs", *desired), ("reward",))
+        self._keys = [("obs", *desired), ("next_obs", *desired), ("reward",)]
         copies: ExpansionKernel | None = getattr(self._inner, "kernel", None)
         if copies is not None and not (self._recalls or item.terminated):
             self.kernel = self._steps.goals(
@@ -201,7 +201,8 @@ class _Hindsight:
         fields, which = self._inner.expand(slots, rng), new.which
         if len(reached):
             self._end(fields, which[new.item[reached]], new.ages[reached] + 1, successors)
-        kernels.active().put_rows([reduce(getitem, keys, fields) for keys in self._keys], which, values)
+        outs = [reduce(getitem, keys, fields[name]) for name, *keys in self._keys]
+        kernels.active().put_rows(outs, which, values)
         return fields
 
     def _chosen(self, new: Relabelled, strategy: Callable[..., Any], rng: np.random.Generator) -> Relabelled:
