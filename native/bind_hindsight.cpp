@@ -20,13 +20,15 @@ public:
         require(PyCallable_Check(outcomes_.ptr()) && keys.size() == 3,
                 "relive._ring._native.Gather.goals: no outcomes");
         const npy_intp none[2] = {2, 0};
-        gather_.relabelled(owner_, {nullptr, 0, none + 1, 1}, {nullptr, 0, none, 2}, ratio, n_step,
-                           strategy);  // checks
+        // Of no items: it checks the rest.
+        gather_.relabelled(owner_, {nullptr, 0, none + 1, 1}, {nullptr, 0, none, 2}, ratio, n_step, strategy);
         Layout layout;
         item_.lay_out(layout);
         for (nb::handle wanted : keys) {
             const auto& fields = layout.fields();
-            const auto of = [&](const Layout::Field& field) { return field.keys.equal(wanted) && !field.axis; };
+            const auto of = [&](const Layout::Field& field) {
+                return !field.axis && field.keys.size() && field.keys.equal(wanted);
+            };
             const auto found = std::find_if(fields.begin(), fields.end(), of);
             require(found != fields.end() && found->dtype.is_valid() && !found->later,
                     "relive._ring._native.Gather.goals: a field that the item has not");
