@@ -174,13 +174,14 @@ private:
         chooser_.prepare(n);
 
         auto* u = reinterpret_cast<double*>(scratch);
-        auto* slots = reinterpret_cast<int64_t*>(u + numbers);
+        auto* copying = reinterpret_cast<int64_t*>(u + numbers);
+        auto* slots = copying + n * expansion_.scratch();
         auto* values = reinterpret_cast<double*>(slots + n);
         auto* weights = reinterpret_cast<float*>(to[ids_ + 1]);
-        if (!uniforms_.fill(u, numbers)) return {};
+        if (!uniforms_.fill(u, numbers + n * expansion_.numbers())) return {};
         const double exponent = chooser_.begin(beta ? &*beta : nullptr);
         run(n, [&] { chooser_.choose(u, n, exponent, slots, values, weights); });
-        expansion_.expand(slots, n, to.data(), reinterpret_cast<int64_t*>(values + n));
+        expansion_.expand(slots, n, to.data(), copying);
         if (joint_) {
             const auto* ids = reinterpret_cast<const int64_t*>(to[ids_]);
             if (joint_.overtaken(ids, n, u)) return redrawn(n, slots, weights, values, exponent, beta);

@@ -217,12 +217,19 @@ private:
     }
 };
 
+int traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    return nb::inst_ready(self) ? nb::inst_ptr<Expansion>(self)->traverse(visit, arg) : 0;
+}
+
+PyType_Slot expansion_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {0, nullptr}};
+
 }  // namespace
 }  // namespace relive
 
 void bind_gather(nanobind::module_& m) {
     using namespace relive;
-    nb::class_<Expansion>(m, "Expansion")
+    nb::class_<Expansion>(m, "Expansion", nb::type_slots(expansion_slots))
         .def(
             "items",
             [](Expansion& of, In<std::int64_t> slots) -> nb::object { return of.items(slots.data, slots.size); },
@@ -255,6 +262,15 @@ void bind_gather(nanobind::module_& m) {
             },
             nb::arg("ring"), nb::arg("keys"), nb::arg("offsets"), nb::arg("masks"), nb::arg("repeat"),
             nb::arg("targets").none())
+        .def(
+            "goals",
+            [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, nb::handle_t<Expansion> item, nb::list keys,
+               double ratio, int64_t n_step, int64_t strategy, nb::object outcomes) {
+                return goals_of_single(nb::borrow(gather), nb::borrow(ring), nb::borrow(item), keys, ratio, n_step,
+                                       strategy, outcomes);
+            },
+            nb::arg("ring"), nb::arg("item"), nb::arg("keys"), nb::arg("ratio"), nb::arg("n_step"), nb::arg("strategy"),
+            nb::arg("outcomes"))
         .def(
             "sequences",
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, std::int64_t length, In<float> discounts,

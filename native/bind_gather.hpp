@@ -311,4 +311,8 @@ nb::object sequences_of_single(nb::object gather, nb::object ring, std::int64_t 
 nb::object windows_of_single(nb::object gather, nb::object ring, nb::list keys, nb::list offsets, nb::list masks,
                              bool repeat, nb::object targets);
 
+// Transitions of which a share gets another goal, likewise.
+nb::object goals_of_single(nb::object gather, nb::object ring, nb::object item, nb::list keys, double ratio,
+                           int64_t n_step, int64_t strategy, nb::object outcomes);
+
 }  // namespace relive

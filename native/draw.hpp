@@ -57,14 +57,20 @@ public:
     virtual void lay_out(Layout& layout) = 0;
     // Rows that an item is copied from.
     virtual int64_t rows() const = 0;
-    // Numbers that `expand` needs room for, for each item.
+    // Uniforms that an item takes; `scratch` begins with those of all items.
+    virtual int64_t numbers() const { return 0; }
+    // Numbers that `expand` needs room for, for each item, these included.
     virtual int64_t scratch() const = 0;
     // Copy the items at checked slots, field by field to where `to` says. Others may make their calls
     // meanwhile where there are `WORTH_RELEASING` rows.
     virtual void expand(const int64_t* slots, int64_t n, char* const* to, int64_t* scratch) = 0;
 
-    // A dict of the items at some slots.
+    // Tell the garbage collector of what may refer to the buffer.
+    virtual int traverse(visitproc, void*) const { return 0; }
+
+    // A dict of the items at some slots, of which none takes uniforms.
     nb::dict items(const int64_t* slots, int64_t n) {
+        require(!numbers(), "relive._ring._native.Expansion.items: no uniforms");
         if (!layout_) {
             auto layout = std::make_shared<Layout>();
             lay_out(*layout);

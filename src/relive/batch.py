@@ -153,7 +153,7 @@ class Batch(Mapping[str, Any]):
         return made
 
     def jax(self) -> JaxBatch:
-        """Return the items as JAX arrays, without a copy where JAX can use the memory as it is.
+        """Return the items as JAX arrays; large ones without a copy, where JAX can use the memory as it is.
 
         No number wraps. While JAX has 64 bits off, which is its default, `ids` and `step_ids` stay NumPy's int64, which
         `update_priorities` and `write` take. Other numbers of 64 bits become those of 32 bits, floats rounded, if all
@@ -177,9 +177,9 @@ class Batch(Mapping[str, Any]):
         def array(value: Any, at: str) -> Any:
             if type(value) is not ndarray or (at in _IDS and not wide and value.dtype == np.int64):
                 return value
-            # JAX uses memory that begins at a line as it is, and copies other memory, in less time if not by DLPack.
-            # Neither numbers that NumPy lacks nor read-only arrays nor gaps go through that.
-            through = value.flags.carray and value.dtype.isbuiltin != 2
+            # JAX uses memory that begins at a line as it is, and copies other memory, in less time if not by DLPack; so
+            # it does with little. Neither numbers that NumPy lacks nor read-only arrays nor gaps go through that.
+            through = value.nbytes >= _WORTH_DLPACK and value.flags.carray and value.dtype.isbuiltin != 2
             through = through and not value.__array_interface__["data"][0] % LINE
             made = linear.from_dlpack(value) if through else linear.asarray(value)
             if made.dtype != value.dtype:
@@ -319,6 +319,7 @@ def _tensor(value: Any) -> Any:
     return sys.modules["torch"].from_numpy(value)
 
 
+_WORTH_DLPACK = 64 << 10
 # A fresh page costs more than the copy into it; the C library uses less memory than this again by itself.
 _COPIES, _LARGE = Arena(16, 64 << 20), 1 << 20
 

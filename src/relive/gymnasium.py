@@ -260,10 +260,10 @@ class Recorder:
             SchemaError, PriorityError: As in `ReplayBuffer.add`; the environment has moved, and the streams are cut.
         """
         own = self.__dict__  # where a class has a `__getattr__`, Python takes long to find an attribute
-        before, waiting = own["_obs"], own["_ended"]
+        before, waiting, held = own["_obs"], own["_ended"], own["_held"]
         if before is None or extras or len(waiting):
             self._require(extras)
-        own["ids"] = _NO_IDS if own["_held"] is None else own["_held"].commit()
+        own["ids"] = _NO_IDS if held is None else held.commit()
         # What was done, since some environments write to the array: they clip or scale it in place.
         done = action.copy() if type(action) is ndarray else action if isinstance(action, _NUMBERS) else apart(action)
         # Until `env.step` returns, the environment's observation is unknown, wherever an exception comes from.
@@ -284,10 +284,10 @@ class Recorder:
                 flags = {"terminated": terminated, "truncated": truncated}
                 ids = self._store(waiting, {**fields, **flags, **extras})
             else:  # the same, without the mappings
-                ids = (own["_held"] or own["buffer"]).add(
+                ids = (held or own["buffer"]).add(
                     obs=before, action=done, reward=reward, next_obs=obs, terminated=terminated, truncated=truncated
                 )
-            if own["_held"] is None:
+            if held is None:
                 own["ids"] = ids
         except BaseException:
             self._into.cut(self._named(np.arange(self._lanes)))

@@ -66,6 +66,7 @@ def test_arrays_go_through_dlpack_where_that_copies_nothing(
     batch: relive.Batch, begin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(monkeypatch)
+    monkeypatch.setattr("relive.batch._WORTH_DLPACK", 0)
 
     def placed(array: Any) -> Any:
         """Copy an array to where a line begins, or some bytes after."""
@@ -84,14 +85,15 @@ def test_arrays_go_through_dlpack_where_that_copies_nothing(
             assert source is batch or begins_a_line(array) is (begin == 0 or begin * array.itemsize % 64 == 0)
 
 
-def test_read_only_arrays_do_not_go_through_dlpack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DLPack would hand out memory that others may not write to."""
+def test_neither_read_only_nor_small_arrays_go_through_dlpack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DLPack would hand out memory that others may not write to, and takes longer than a small copy."""
     stand_in(monkeypatch)
-    whole, fixed = (zeros(3, np.float32) for _ in range(2))
+    whole, fixed, small = (zeros(size, np.float32) for size in (100_000, 100_000, 3))
     fixed.flags.writeable = False
-    made = relive.Batch({"reward": whole, "all_obs": fixed}).jax()
+    made = relive.Batch({"reward": whole, "all_obs": fixed, "weights": small}).jax()
     assert np.shares_memory(made.reward, whole)
     assert not np.shares_memory(made.all_obs, fixed)
+    assert not np.shares_memory(made.weights, small)
 
 
 def test_without_jax_the_error_names_the_command(batch: relive.Batch, monkeypatch: pytest.MonkeyPatch) -> None:

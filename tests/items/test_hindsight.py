@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -279,7 +281,9 @@ def test_both_back_ends_relabel_alike(strategy: str, n_step: int) -> None:
             live(buffer, calls)
             buffer.cut([1])
             batches.append(buffer.sample(64))
-    for ours, theirs in zip(batches[:3], batches[3:], strict=True):
+        with _kernels.use(kernels):
+            batches += buffer.batches(25)
+    for ours, theirs in zip(batches[: len(batches) // 2], batches[len(batches) // 2 :], strict=True):
         assert_same_batch(ours, theirs)
 
 
@@ -406,3 +410,54 @@ def test_a_function_may_choose_steps_before_the_anchor() -> None:
     assert (position == -oldest[relabelled]).all()
     assert (length > position).all()
     assert (batch.obs.desired_goal[relabelled, 2] == (anchor + oldest + 1)[relabelled]).all()
+
+
+@pytest.mark.parametrize(("strategy", "n_step"), product(("future", "final"), (1, 3)))
+def test_a_draw_is_the_same_whoever_makes_it(strategy: str, n_step: int) -> None:
+    """Draw by the native call, and by the one that a limiter needs."""
+    batches = []
+    for native in (True, False):
+        buffer = make(n_step, strategy=strategy, sampler=relive.Prioritized(), limiter=None if native else NO_LIMIT)
+        live(buffer, 90)
+        for _ in range(3):
+            batches.append(buffer.sample(64))
+            buffer.update_priorities(batches[-1].ids, np.arange(64.0))
+    for ours, theirs in zip(batches[:3], batches[3:], strict=True):
+        assert_same_batch(ours, theirs)
+
+
+NO_LIMIT = relive.RateLimiter(1, 1, error_buffer=1e15)
+
+
+def test_a_reward_function_that_fails_leaves_the_buffer_as_it_was() -> None:
+    """Check counts, the lock, and that the function may not call the buffer."""
+
+    def reward(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
+        buffer.add if works else buffer.sample(3)
+        return achieved[:, 0]
+
+    works = True
+    buffer = relive.ReplayBuffer(SCHEMA, 90, num_envs=LANES, item=relive.Hindsight(reward=reward, ratio=1.0), seed=0)
+    live(buffer, 20)
+    buffer.sample(8)
+    works = False
+    with pytest.raises(relive.ReliveError, match="sample"):
+        buffer.sample(8)
+    assert buffer.stats().drawn == 8
+    works = True
+    assert len(buffer.sample(8).ids) == 8
+
+
+def test_a_buffer_that_its_reward_function_refers_to_is_dropped() -> None:
+    class Agent:
+        def reward(self, achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
+            return achieved[:, 0]
+
+    agent = Agent()
+    agent.buffer = relive.ReplayBuffer(SCHEMA, 90, num_envs=LANES, item=relive.Hindsight(reward=agent.reward))
+    live(agent.buffer, 20)
+    agent.buffer.sample(8)
+    dropped = weakref.ref(agent.buffer)
+    del agent
+    gc.collect()
+    assert dropped() is None

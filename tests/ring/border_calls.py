@@ -16,6 +16,7 @@ import spoilers
 from border_draw_calls import (
     make_blending,
     make_chooser,
+    make_goals,
     make_items,
     make_joined,
     make_listed,
@@ -170,6 +171,7 @@ OWN = {
     "Gather.transitions": make_transitions,
     "Gather.sequences": make_sequences,
     "Gather.around": make_windows,
+    "Gather.goals": make_goals,
     "add": partial(add_call, several=False),
     "extend": partial(add_call, several=True),
 }

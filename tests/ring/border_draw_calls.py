@@ -86,6 +86,39 @@ def make_transitions() -> Call:
     return Call(gather.transitions, arguments, spoilt, then)
 
 
+def make_goals() -> Call:
+    gather, given = transitions_arguments()
+    arguments = {
+        "ring": given["ring"],
+        "item": gather.transitions(**given),
+        "keys": [("action",), ("nest", "state"), ("reward",)],
+        "ratio": 0.5,
+        "n_step": 2,
+        "strategy": 0,
+        "outcomes": lambda plan: [plan.copies[k][plan.ages == 0] for k in (0, 1, 1)],
+    }
+    keys = {
+        "text": lambda a: "1",
+        "no names": lambda a: (),
+        "a number": lambda a: 1,
+        "a view": lambda a: ("shown",),
+    }
+    spoilt = {
+        "keys": spoilers.lists(keys),
+        "n_step": spoilers.whole_numbers(-1, 0, ROWS + 1, 2**62, 2**64),
+        "strategy": spoilers.whole_numbers(-1, 3, 2**62, 2**64),
+        "outcomes": spoilers.objects(1),
+    }
+    chooser = choosers()["Queue"][0](replacement=True)
+
+    def then(expansion: Any) -> None:
+        batch = sample_with(chooser, expansion)(40)
+        if batch is not None and not len(batch.ids) == len(batch.action) == 40:
+            raise SystemError("not as many items as were asked for")
+
+    return Call(gather.goals, arguments, spoilt, then)
+
+
 def make_windows() -> Call:
     ring, arguments = lived()
     obs, action, reward, _ = (layout.array for layout in arguments["columns"])

@@ -141,6 +141,7 @@ LEGAL = [
     ("a class has its defaults", "blending", "settings", "a class"),
     ("a class can be called", "sampling", "fallback", "a class"),
     ("a class can be called", "updating", "fallback", "a class"),
+    ("a class can be called", "Gather.goals", "outcomes", "a class"),
     ("anything that has a generator", "sampling", "tally", "text, a list, two, a mapping, complex, an object"),
     ("anything that has a generator", "sampling", "tally", "other, a class"),
     ("any number of stacks", "Gather.transitions", "stacks", "empty, one fewer, one more"),

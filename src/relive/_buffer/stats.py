@@ -203,6 +203,8 @@ def snapshot(
     tally["waiting"] += missing
 
     def stats() -> Stats:
+        # By one call: they cost more than all else here.
+        quantiles = np.quantile(ages, (*_QUANTILES, 0.95)).tolist() if len(ages) else []
         return Stats(
             size=tally["stored"],
             drawable=tally["drawable"],
@@ -213,13 +215,13 @@ def snapshot(
             unbootstrapped=tally["unbootstrapped"],
             ends=tally["ends"],
             repeated_finals=tally["repeats"],
-            age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
+            age_quantiles=tuple(quantiles[:-1]),
             capacity=capacity,
             **counts,
             effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,
             limiter=limiter,
             autosave=autosave,
-            draw_age=(float(ages.mean()), float(np.quantile(ages, 0.95))) if len(ages) else (),
+            draw_age=(float(ages.mean()), quantiles[-1]) if quantiles else (),
             draw_entropy=evenness(chances, tally["drawable"]),
             **vars(report()),
         )

@@ -233,6 +233,16 @@ class Gather:
         repeat: bool,
         targets: Expansion | None,
     ) -> Expansion | None: ...
+    def goals(
+        self,
+        ring: Ring,
+        item: Expansion,
+        keys: list[tuple[str, ...]],
+        ratio: float,
+        n_step: int,
+        strategy: int,
+        outcomes: Callable[[Relabelled], tuple[Array, ...]],
+    ) -> Expansion | None: ...
     def sequences(
         self,
         ring: Ring,

@@ -120,6 +120,16 @@ class GatherKernel(Protocol):
     def relabelled(
         self, ring: RingKernel, slots: Int64, numbers: Float64, ratio: float, n_step: int, strategy: int
     ) -> Relabelled: ...
+    def goals(
+        self,
+        ring: RingKernel,
+        item: ExpansionKernel,
+        keys: list[tuple[str, ...]],
+        ratio: float,
+        n_step: int,
+        strategy: int,
+        outcomes: Callable[[Relabelled], tuple[Array, ...]],
+    ) -> ExpansionKernel | None: ...
     def unroll(
         self,
         ring: RingKernel,

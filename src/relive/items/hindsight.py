@@ -28,6 +28,7 @@ from .transitions import Transitions
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from .._ring.kernel_types import ExpansionKernel
     from ._protocol import Expander, Fields
 
 STRATEGIES = ("future", "final", "episode")
@@ -158,6 +159,9 @@ def _goal(schema: Schema, name: str, at: str) -> Column:
 class _Hindsight:
     """Relabels what the item expands."""
 
+    # None where a goal may lie before its anchor, which another process overwrites, or where reaching one ends windows.
+    kernel: ExpansionKernel | None = None
+
     def __init__(self, item: Hindsight, schema: Schema, ring: Ring, arena: Arena) -> None:
         self._item, self._ring = item, ring
         self._inner = item.item.bind(schema, ring, arena)
@@ -165,19 +169,22 @@ class _Hindsight:
         # A function chooses among all steps up to the last one.
         self._strategy = STRATEGIES.index("final" if callable(item.strategy) else item.strategy)
         self._recalls = callable(item.strategy) or item.strategy == "episode"
-        self._gammas = item.item.gamma ** np.arange(self._n_step, dtype=np.float64)
         columns = list(zip(schema.columns, ring.columns, strict=True))
         achieved = next(array for column, array in columns if column.path == f"$.obs.{item.achieved}")
         extras = [(c, array) for c, array in columns if c.keys[0] not in ("obs", "action", "reward")]
-        self._states = [(c.keys, array) for c, array in extras if c.field.every]
-        self._keys = [c.keys for c, _ in extras if not c.field.every]
         self._achieved = ring.gather([achieved], [0])
         # The goals of steps, what these achieved, and their extras.
         arrays = [array for c, array in extras if not c.field.every]
         self._steps = ring.gather([achieved, achieved, *arrays], [0, 1] + [2] * len(arrays))
         self._successors = Successors(schema, ring, arena)
-        self._rewards, self._discounted = schema.reward, schema.discount is not None
-        self._desired = item.desired.split(".")
+        self._outcomes = _Outcomes(item, schema, ring, extras)
+        desired = item.desired.split(".")
+        self._keys = [("obs", *desired), ("next_obs", *desired), ("reward",)]
+        copies: ExpansionKernel | None = getattr(self._inner, "kernel", None)
+        if copies is not None and not (self._recalls or item.terminated):
+            self.kernel = self._steps.goals(
+                ring.kernel, copies, self._keys, item.ratio, self._n_step, self._strategy, self._outcomes
+            )
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the transitions that start at `slots`."""
@@ -188,18 +195,13 @@ class _Hindsight:
             new = self._chosen(new, self._item.strategy, rng)
         if self._recalls:
             self._recall(new)
-        goals = new.copies[0]
-        if self._n_step > 1:
-            goals = goals.take((new.ages == 0).nonzero()[0], axis=0)
-        rewards, ends, own = self._outcomes(new)
-        folded = self._folded(new, rewards, ends, own)
+        *values, ends = self._outcomes.of(new)
         reached = _NONE if ends is None else (ends[new.item] == new.ages).nonzero()[0]
         successors = self._successors.of(new.after[reached]) if len(reached) else {}
         fields, which = self._inner.expand(slots, rng), new.which
         if len(reached):
             self._end(fields, which[new.item[reached]], new.ages[reached] + 1, successors)
-        outs = [reduce(getitem, self._desired, fields[name]) for name in ("obs", "next_obs")] + [fields["reward"]]
-        values = [goals, goals, np.ascontiguousarray(folded, self._rewards.dtype)]
+        outs = [reduce(getitem, keys, fields[name]) for name, *keys in self._keys]
         kernels.active().put_rows(outs, which, values)
         return fields
 
@@ -230,17 +232,52 @@ class _Hindsight:
             own = self._ring.windows(new.ids[new.item[gone]] % self._ring.slots, _SUCCESSOR).after
             (new.copies[0][gone],) = self._achieved.taken([own])
 
-    def _outcomes(self, new: Relabelled) -> tuple[Array, Int64 | None, Array | None]:
+    def _end(self, fields: Fields, which: Int64, steps: Int64, successors: dict[str, Any]) -> None:
+        """Let the windows of the items `which` end, terminated, after so many `steps`."""
+        shorter = steps < fields["steps"][which]
+        fields["truncated"][which[shorter]] = False
+        fields["discount"][which], fields["terminated"][which], fields["steps"][which] = 0.0, True, steps
+        zipped(lambda mine, new: mine.__setitem__(which, new), fields["next_obs"], successors["next_obs"])
+        if self._item.item.chunk:
+            over = np.arange(self._n_step) >= steps[:, None]
+            fields["mask"][which] &= ~over
+            items, ages = np.nonzero(over)
+            mapped(lambda actions: actions.__setitem__((which[items], ages), 0), fields["action"])
+
+
+class _Outcomes:
+    """Computes what relabelled items get; it refers to no kernel, which could not be dropped with it."""
+
+    def __init__(self, item: Hindsight, schema: Schema, ring: Ring, extras: list[tuple[Column, Array]]) -> None:
+        self._item, self._ring, self._n_step = item, ring, item.item.n_step
+        self._gammas = item.item.gamma ** np.arange(self._n_step, dtype=np.float64)
+        self._states = [(c.keys, array) for c, array in extras if c.field.every]
+        self._keys = [c.keys for c, _ in extras if not c.field.every]
+        self._reward, self._discounted = schema.reward, schema.discount is not None
+
+    def __call__(self, new: Relabelled) -> tuple[Array, Array, Array]:
+        """Return the goals for `obs` and for `next_obs`, and the rewards."""
+        return self.of(new)[:3]
+
+    def of(self, new: Relabelled) -> tuple[Array, Array, Array, Int64 | None]:
+        """Return the same, and at which age windows end under the new goals; None: nothing ends one."""
+        goals = new.copies[0]
+        if self._n_step > 1:
+            goals = goals.take((new.ages == 0).nonzero()[0], axis=0)
+        rewards, ends, own = self._rewards(new)
+        return goals, goals, np.ascontiguousarray(self._folded(new, rewards, ends, own), self._reward.dtype), ends
+
+    def _rewards(self, new: Relabelled) -> tuple[Array, Int64 | None, Array | None]:
         """Compute the rewards of all steps of windows under the new goals, `[M, ...]`, and the windows' ends, `[C]`.
 
         An end is the age of the first step that ends its episode under the new goal, or `n_step`, where there is none;
         None: nothing says which do. Last come the steps' own discounts, `[M]`, if they have any.
         """
-        wanted = (len(new.item), *self._rewards.shape)
+        wanted = (len(new.item), *self._reward.shape)
         if not len(new.item):
             return np.zeros(wanted), None, None
         goals, achieved, *extras = new.copies
-        info = nested(zip(self._keys, extras, strict=True))
+        info = nested(zip(self._keys, extras, strict=True)) if extras else {}
         own = info["discount"].astype(np.float64) if self._discounted else None
         if self._states:
             ids = new.ids[new.item] + new.ages * self._ring.lanes
@@ -267,7 +304,7 @@ class _Hindsight:
         """Sum the rewards over the windows, discounted, `[C, ...]`."""
         if self._n_step == 1:
             return rewards
-        apart = np.zeros((len(new.which), self._n_step, *self._rewards.shape))
+        apart = np.zeros((len(new.which), self._n_step, *self._reward.shape))
         apart[new.item, new.ages] = rewards
         if ends is not None:
             apart[np.arange(self._n_step) > ends[:, None]] = 0.0
@@ -277,15 +314,3 @@ class _Hindsight:
         factors[new.item, new.ages] = own * self._item.item.gamma
         whole = np.full((len(factors), 1), self._n_step)
         return folded(apart, factors, whole, self._n_step)[0][:, 0]
-
-    def _end(self, fields: Fields, which: Int64, steps: Int64, successors: dict[str, Any]) -> None:
-        """Let the windows of the items `which` end, terminated, after so many `steps`."""
-        shorter = steps < fields["steps"][which]
-        fields["truncated"][which[shorter]] = False
-        fields["discount"][which], fields["terminated"][which], fields["steps"][which] = 0.0, True, steps
-        zipped(lambda mine, new: mine.__setitem__(which, new), fields["next_obs"], successors["next_obs"])
-        if self._item.item.chunk:
-            over = np.arange(self._n_step) >= steps[:, None]
-            fields["mask"][which] &= ~over
-            items, ages = np.nonzero(over)
-            mapped(lambda actions: actions.__setitem__((which[items], ages), 0), fields["action"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -159,6 +159,28 @@ class Gather:
         )
         copies = self.taken([goals.after, steps.after, steps.at])
         return Relabelled(some[which], ids, ahead, item, ages, steps.after, copies)
+
+    def goals(
+        self,
+        ring: RingRows,
+        item: object,
+        keys: Sequence[tuple[str, ...]],
+        ratio: float,
+        n_step: int,
+        strategy: int,
+        outcomes: Callable[[Relabelled], tuple[Array, ...]],
+    ) -> None:
+        """Do nothing: only the native kernel has a fast path that relabels inside `sample`.
+
+        Args:
+            ring: The ring.
+            item: The fast path that expands the items.
+            keys: Of the three fields that relabelled items get anew.
+            ratio: As in `relabelled`, as are `n_step` and `strategy`.
+            n_step: Steps of the items' windows.
+            strategy: Where goals come from.
+            outcomes: Returns the values of these fields.
+        """
 
     def unroll(
         self,
