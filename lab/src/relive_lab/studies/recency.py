@@ -44,7 +44,7 @@ STEPS = {
     ("pendulum-sac", "low"): 48_000,
     ("pendulum-sac", "high"): 5_000,
     ("pairs", "low"): 60_000,
-    ("pairs", "high"): 15_000,
+    ("pairs", "high"): 30_000,
 }
 UPDATE_EVERY = {"pendulum-sac": {"low": 16, "high": 1}, "pairs": {"low": 32, "high": 4}}
 # Of TD3, whose 256 environments step together, with batches of 64: 0.5 and 4 items per step.
