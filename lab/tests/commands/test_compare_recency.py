@@ -44,7 +44,9 @@ def test_volumes_are_what_they_are_called() -> None:
     assert config.batch_size * config.updates_per_step / config.num_envs == Learner().items_per_step
 
 
-@pytest.mark.parametrize(("task", "steps"), [("reach", 6400), ("pendulum-sac", 2000)])
+@pytest.mark.parametrize(
+    ("task", "steps"), [("reach", 640), pytest.param("pendulum-sac", 2000, marks=pytest.mark.slow)]
+)
 def test_from_the_command_to_the_table(
     task: str, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
