@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import relive
-from relive.errors import ArgumentError
 from relive_lab import SACConfig
 from relive_lab.cli import main
 from relive_lab.config import sampler_of
@@ -50,13 +49,6 @@ def test_volumes_are_what_they_are_called() -> None:
 def test_from_the_command_to_the_table(
     task: str, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if task == "reach":
-        try:
-            relive.DeviceBuffer(
-                relive.Schema(obs=relive.Field(), action=relive.Field()), 8, sampler=RECENT, device="cpu"
-            )
-        except ArgumentError as error:
-            pytest.skip(f"TD3's buffer of tensors refuses the sampler: {error}")
     out = tmp_path / f"{task}-low"
     words = ["compare", "recency", "--task", task, "--seeds", "1", "--jobs", "1", "--num-envs", "16"]
     assert main([*words, "--steps", str(steps), "--out", str(out)]) == 0
