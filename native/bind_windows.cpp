@@ -18,6 +18,12 @@ struct Group {
     bool wide = true;  // shown with an axis of offsets, and with a mask
 };
 
+// An anchor, and its storage row where the rows at all offsets exist and follow each other there, as of most anchors;
+// -1 elsewhere.
+struct Found : Amid {
+    std::int64_t straight;
+};
+
 class WindowItems : public Expansion {
 public:
     WindowItems(nb::object gather, nb::object ring, nb::list keys, nb::list offsets, nb::list masks, bool repeat,
@@ -77,18 +83,21 @@ public:
         return most;
     }
     std::int64_t scratch() const override {
-        return sizeof(Amid) / sizeof(std::int64_t) + (targets_ ? targets_->scratch() : 0);
+        return sizeof(Found) / sizeof(std::int64_t) + (targets_ ? targets_->scratch() : 0);
     }
 
     void expand(const std::int64_t* slots, std::int64_t n, char* const* to, std::int64_t* scratch) override {
         const Ring& ring = owner_.ring;
         within(slots, n, ring.slots(), "relive._ring._native.sampling: a sampler of another ring");
-        auto* const found = reinterpret_cast<Amid*>(scratch);
+        auto* const found = reinterpret_cast<Found*>(scratch);
         std::int64_t behind = 0;
         run(n * rows(), [&] {
+            const Amidst lane(ring);
             std::int64_t* const ids = targets_ ? nullptr : reinterpret_cast<std::int64_t*>(to[fields_ + masks()]);
             amid(ring, slots, n, back_, ahead_, [&](std::int64_t i, const Amid& anchor) {
-                found[i] = anchor;
+                const bool whole = anchor.back == back_ && anchor.ahead == ahead_;
+                const bool straight = whole && lane.together(anchor, -back_) > back_ + ahead_;
+                found[i] = {anchor, straight ? lane.row(anchor, 0) : -1};
                 if (ids) ids[i] = anchor.row * ring.lanes + anchor.number;
                 behind = std::max(behind, anchor.behind + anchor.back);
             });
@@ -108,7 +117,7 @@ public:
         // Targets are found in rows that have to be there still.
         if (!targets_) return owner_.read(behind, n * rows(), copies);
         run(n * rows(), copies);
-        targets_->expand(slots, n, to + gather_.size(), scratch + n * (sizeof(Amid) / sizeof(std::int64_t)));
+        targets_->expand(slots, n, to + gather_.size(), scratch + n * (sizeof(Found) / sizeof(std::int64_t)));
     }
 
 private:
@@ -146,31 +155,37 @@ private:
         return std::clamp<std::int64_t>(of.first + of.count - 1 - anchor.ahead, 0, of.count);
     }
 
-    void mark(const Amid* found, std::int64_t n, char* const* to) const {
+    void mark(const Found* found, std::int64_t n, char* const* to) const {
         for (const Group& group : groups_) {
             if (!group.wide) continue;
             char* at = *to++;
             std::memset(at, 0, std::size_t(n * group.count));
-            for (std::int64_t i = 0; i < n; ++i)
+            for (std::int64_t i = 0; i < n; ++i, at += group.count) {
+                if (found[i].straight >= 0) continue;
+                char* part = at;
                 for (const Stretch& stretch : group.stretches) {
-                    if (const std::int64_t gone = before(stretch, found[i])) std::memset(at, 1, std::size_t(gone));
+                    if (const std::int64_t gone = before(stretch, found[i])) std::memset(part, 1, std::size_t(gone));
                     const std::int64_t gone = after(stretch, found[i]);
-                    if (gone) std::memset(at + stretch.count - gone, 1, std::size_t(gone));
-                    at += stretch.count;
+                    if (gone) std::memset(part + stretch.count - gone, 1, std::size_t(gone));
+                    part += stretch.count;
                 }
+            }
         }
     }
 
     // Has `ask` fetch what an item shows.
     template <typename Ask>
-    void fetch(const Amid& anchor, Ask ask) const {
+    void fetch(const Found& anchor, Ask ask) const {
         constexpr std::int64_t FEW = 2;
         const Amidst lane(owner_.ring);
         for (const Span& span : gather_.spans())
             for (const Stretch& stretch : groups_[span.pick].stretches) {
-                const std::int64_t first = std::clamp(stretch.first, -anchor.back, anchor.ahead);
-                const std::int64_t row = lane.row(anchor, first);
-                const std::int64_t count = std::min(stretch.count, lane.together(anchor, first));
+                std::int64_t row = anchor.straight + stretch.first, count = stretch.count;
+                if (anchor.straight < 0) {
+                    const std::int64_t first = std::clamp(stretch.first, -anchor.back, anchor.ahead);
+                    row = lane.row(anchor, first);
+                    count = std::min(stretch.count, lane.together(anchor, first));
+                }
                 const char* const from = span.data + std::size_t(row) * span.stride;
                 // Of a few rows each is asked for: together they may be more lines than a request is for.
                 for (std::int64_t i = 0; count <= FEW && i < count; ++i)
@@ -180,7 +195,7 @@ private:
     }
 
     // Copy a column of some items.
-    void copy(const Amid* found, std::int64_t begin, std::int64_t end, std::size_t c, char* to) const {
+    void copy(const Found* found, std::int64_t begin, std::int64_t end, std::size_t c, char* to) const {
         // In registers, whatever the loops write.
         const Group& group = groups_[gather_.pick(c)];
         const Stretch* const stretches = group.stretches.data();
@@ -190,7 +205,19 @@ private:
         const char* const none = repeat_ ? nullptr : gather_.at(c, owner_.ring.zero_row());
         to += row * std::size_t(begin * group.count);
         for (std::int64_t i = begin; i < end; ++i) {
-            const Amid anchor = found[i];
+            const Found anchor = found[i];
+            if (anchor.straight >= 0) {
+                for (std::size_t s = 0; s < pieces; ++s) {
+                    const Stretch stretch = stretches[s];
+                    const char* const from = data + step * std::size_t(anchor.straight + stretch.first);
+                    if (stretch.count == 1 || step == row)
+                        copy_row(to, from, row * std::size_t(stretch.count));
+                    else
+                        chosen().copy_strip({from, to, row, step, row}, stretch.count);
+                    to += row * std::size_t(stretch.count);
+                }
+                continue;
+            }
             const auto at = [&](std::int64_t offset) { return data + step * std::size_t(lane.row(anchor, offset)); };
             const auto again = [&](std::int64_t offset, std::int64_t count) {
                 for (const char* const from = none ? none : at(offset); count > 0; --count, to += row)

@@ -76,6 +76,13 @@ def test_no_item_twice_without_replacement(monkeypatch: pytest.MonkeyPatch, scal
         assert buffer.update_priorities(batch.ids, np.ones(n)) == n
 
 
+def test_no_index_is_asked_about_items_of_the_newest_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the look for monitors: all that the index knew may be overwritten, and it would raise."""
+    with outrun(monkeypatch, relive.Uniform(), 4) as buffer:
+        monkeypatch.setattr(buffer._core.index, "probability", lambda slots: pytest.fail("it was asked"))
+        assert buffer.sample(8).obs.min() >= 2 * STEPS - newest(buffer)
+
+
 @pytest.mark.parametrize("tries", [1, 3])
 def test_a_few_redraws_keep_to_the_law_of_all_rows(monkeypatch: pytest.MonkeyPatch, tries: int) -> None:
     with outrun(monkeypatch, relive.Uniform(), tries) as buffer:

@@ -173,14 +173,15 @@ class JointAccess(Access):
         So small rings with fast writers come to an end, too. Without replacement all are drawn again, or an item could
         be in the batch twice. Where that does not help, the batch is drawn from the newest rows: see `draw_newest`.
         """
-        index, rng = core.index, core.tally.rng
+        index, rng, redrawn = core.index, core.tally.rng, self._counts[REDRAWN]
         replacement = core.sampler.replacement
         draw, fields = self._whole(core, lambda count: index.draw(count, rng, beta), n, replacement, first)
         self._counts[DRAWN] += n
         self._counts[LAST_ID] = fields["ids"].item(n // 2)
         self._draws += 1
         chance_of = core.index.probability
-        if self._draws % _LOOKS == 1 and chance_of is not None:
+        # Items of the newest rows, drawn instead of overwritten ones, may be the index's no more: it may be empty.
+        if self._draws % _LOOKS == 1 and chance_of is not None and self._counts[REDRAWN] == redrawn:
             chance = chance_of(draw.slots[:1]).item() * core.ring.drawable
             self._counts[RARITY] = int(1e9 * math.log(chance)) if chance > 0 else 0
         fields["weights"] = draw.weights
