@@ -19,8 +19,18 @@ import relive.cli
 
 # Words that readers search for, by the page that answers them; they are in the index, too.
 KEYWORDS = {
-    "docs/choices": ["hindsight", "HER", "NaN", "PER", "prioritized", "priority", "seed", "action chunk"],
-    "docs/boundaries": ["autoreset", "n-step", "truncated", "terminated", "done", "time limit", "episode"],
+    "docs/choices": [
+        "hindsight",
+        "HER",
+        "NaN",
+        "PER",
+        "prioritized",
+        "priority",
+        "seed",
+        "action chunk",
+        "importance sampling",
+    ],
+    "docs/boundaries": ["autoreset", "n-step", "truncated", "terminated", "done", "time limit", "episode", "reset"],
     "docs/cluster": ["Ray"],
     "docs/doctor": ["bug", "debug", "check"],
     "docs/dreamer": ["DreamerV3"],
@@ -29,7 +39,7 @@ KEYWORDS = {
     "docs/prefetch": ["background thread", "replay ratio"],
     "docs/processes": ["shared memory", "multiprocessing", "actor"],
     "docs/recipes": ["DataLoader", "Graph", "TensorBoard", "logging"],
-    "docs/saving": ["crash", "save", "checkpoint", "resume", "load", "compress"],
+    "docs/saving": ["crash", "save", "checkpoint", "resume", "load", "compress", "pickle", "disk"],
     "docs/sequences": ["frame stack", "R2D2", "Atari", "LSTM", "RNN", "recurrent", "burn-in"],
     "docs/stable-baselines3": ["Stable-Baselines3", "SB3"],
     "docs/start": ["install", "notebook", "vector environment"],

@@ -36,7 +36,7 @@ UNBOOTSTRAPPED, NEVER_UPDATED = 1, 16
 ALL = UNBOOTSTRAPPED | MANY_CUTS | REPEATED_FINALS | MANY_BOUNDARIES | NEVER_UPDATED | NO_ENDS | OTHER_PADDING
 
 # The indented lines can be copied into a loop over a vector environment; a test does.
-_SKIP_RESETS = """the step after an end only resets the environment and must not be stored. Store the other environments:
+_SKIP_RESETS = """the step after an end only resets the environment and must not be stored. Store the others:
 
     ended = np.zeros(envs.num_envs, bool)  # before the loop
     live = np.flatnonzero(~ended)
