@@ -28,8 +28,8 @@ public:
     PyObject* operator()(PyObject* const* arguments, Py_ssize_t given, PyObject* names) override {
         if (given) {
             const char* name = several_ ? "extend" : "add";
-            return PyErr_Format(PyExc_TypeError, "ReplayBuffer.%s() takes values by name: `buffer.%s(obs=..., action=...)`",
-                                name, name);
+            return PyErr_Format(PyExc_TypeError,
+                                "ReplayBuffer.%s() takes values by name: `buffer.%s(obs=..., action=...)`", name, name);
         }
         if (!lock_.taken()) {  // else Python refuses the call
             const Entered entered(lock_);

@@ -6,7 +6,7 @@ needs its own handling of final observations and of steps that only reset; `Reco
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray
@@ -15,7 +15,7 @@ from ._adapters.holding import HeldSteps
 from ._base import check
 from ._base.check import lanes_of
 from ._base.nests import apart, copied, taken, with_finals
-from ._base.types import Array, Bool, Int64
+from ._base.types import Bool, Int64
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 
@@ -29,8 +29,6 @@ except ImportError as error:
 if TYPE_CHECKING:
     from .batch import Values
     from .processes.writer import Writer
-
-    Mode = AutoresetMode | str | None
 
 # What the environment says of a step; `step(**extras)` cannot replace it.
 _OWN = frozenset({"obs", "action", "reward", "next_obs", "terminated", "truncated", "env_ids"})
@@ -112,28 +110,6 @@ class Recorder:
     `step` has no further fields there: the workers get actions and nothing else.
     """
 
-    @overload
-    def __new__(
-        cls,
-        env: VectorEnv[Any, Any, Any],
-        buffer: ReplayBuffer | Writer,
-        *,
-        autoreset_mode: Mode = None,
-        hold: bool = False,
-    ) -> _VectorRecorder: ...
-    @overload
-    def __new__(
-        cls,
-        env: gymnasium.Env[Any, Any],
-        buffer: ReplayBuffer | Writer,
-        *,
-        autoreset_mode: Mode = None,
-        hold: bool = False,
-    ) -> _SingleRecorder: ...
-    @overload
-    def __new__(
-        cls, env: Any, buffer: ReplayBuffer | Writer, *, autoreset_mode: Mode = None, hold: bool = False
-    ) -> Recorder: ...
     def __new__(
         cls,
         env: Any,
@@ -425,10 +401,6 @@ class _SingleRecorder(Recorder, gymnasium.Wrapper[Any, Any, Any, Any]):
         gymnasium.Wrapper.__init__(self, env)
         Recorder.__init__(self, env, buffer, autoreset_mode=autoreset_mode, hold=hold)
 
-    if TYPE_CHECKING:
-
-        def step(self, action: Any, **extras: Any) -> tuple[Values, float, bool, bool, dict[str, Any]]: ...
-
     def close(self) -> None:
         """Add what is held, and close the environment."""
         try:
@@ -447,7 +419,7 @@ def _of_env(name: str) -> Any:
     return property(lambda self: getattr(self.env, name, None), lambda self, value: setattr(self.env, name, value))
 
 
-class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):
+class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):  # type: ignore[misc]  # the argument is called `actions`
     """A recorder that is a `VectorEnv`; no `VectorWrapper`, which takes instances of `VectorEnv` alone."""
 
     spec, render_mode, closed = _of_env("spec"), _of_env("render_mode"), _of_env("closed")
@@ -465,12 +437,6 @@ class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):
         # Wrappers around this one read the mode here, also where it was stated.
         self.metadata = {**_metadata(env), "autoreset_mode": self._mode}
         self.num_envs = self._lanes
-
-    if TYPE_CHECKING:
-
-        def step(  # type: ignore[override]  # there the argument is called `actions`
-            self, action: Any, **extras: Any
-        ) -> tuple[Values, Array, Bool, Bool, dict[str, Any]]: ...
 
     @property
     def unwrapped(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -80,6 +81,49 @@ def test_a_report_of_a_buffer_as_it_is(tmp_path: Path) -> None:
     assert "<dd>0 " in Path(empty.report(tmp_path / "empty.html")).read_text("utf-8")
 
 
+def test_the_other_buffers_have_a_page_too(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+    runs = relive.TrajectoryReplayBuffer(seed=0)
+    runs.add_trajectories([relive.Trajectory(rewards=np.zeros((5, 2, 1)))])
+    for buffer, said in ((relive.DeviceBuffer(schema, 64, device="cpu"), "0 of 64"), (runs, "chunk-steps")):
+        page = Path(buffer.report(tmp_path / "page.html")).read_text("utf-8")
+        assert said in page
+        assert said in buffer._repr_html_()
+        with pytest.raises(relive.ArgumentError, match=r"report\(path\)"):
+            buffer.report(None)
+
+
+MISTAKES = {
+    "b[3]": "a buffer is not indexed: `sample",
+    "[step for step in b]": "a buffer is not indexed: `sample",
+    "setattr(b, 'sampler', relive.Uniform())": "`sampler` is chosen when a buffer is made",
+    "b.sample(4).dones": "did you mean `terminated`",
+    "b.sample(4).to('cuda')": r"did you mean `batch.torch\(device\)`",
+    "b.add(np.zeros(3), 0.5)": r"buffer.add\(obs=|positional",
+    "b.add(obs=(np.zeros(3), {}), action=0, reward=0, terminated=False, truncated=False)": "obs, info = env.reset",
+    "b.extend(obs=np.zeros(3), action=0, reward=0, terminated=False, truncated=False)": "`add` takes a single step",
+    "b.sample()": r"sample\(batch_size\)|missing",
+    "relive.ReplayBuffer(b.schema, 10, samplr=b.sampler)": "did you mean `sampler`",
+    "relive.Prioritized(aplha=1)": "Prioritized has alpha, beta",
+    "relive.Schema(obs=(3,), action=relive.Field())": r"such as `relive.Field\(\(3,\)\)`",
+    "relive.gymnasium.Recorder(b.schema, b.schema)": "Expected a `gymnasium.Env`",
+}
+
+
+@pytest.mark.parametrize("call", MISTAKES)
+def test_a_mistake_at_the_prompt_is_answered(call: str) -> None:
+    pytest.importorskip("gymnasium")
+    with pytest.raises((TypeError, AttributeError, relive.ReliveError), match=MISTAKES[call]):
+        eval(call, {"b": filled(), "relive": relive, "np": np})
+
+
+def test_a_closed_buffer_can_be_shown() -> None:
+    buffer = filled()
+    buffer.close()
+    assert repr(buffer) == "ReplayBuffer(closed)"
+
+
 def test_not_finite_values_are_said_once_if_asked_for() -> None:
     schema = relive.Schema(obs={"a": relive.Field((2,))}, action=relive.Field())
     step = {"obs": {"a": [0, 0]}, "action": 0, "reward": 0, "next_obs": {"a": [0, np.nan]}}
@@ -121,18 +165,23 @@ import relive
 
 buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 100)
 batch = buffer.sample(4)
+reveal_type(batch.obs)
+reveal_type(batch.obs.astype(int))
+reveal_type(batch.mask)
 reveal_type(batch.ids)
 reveal_type(batch.weights)
 reveal_type(batch.reward)
 reveal_type(batch.terminated)
 tensors = batch.torch()
+reveal_type(tensors.obs)
+reveal_type(tensors.action.long())
 reveal_type(tensors.reward)
 reveal_type(tensors.discount)
 reveal_type(tensors.ids)
 with buffer.prefetch(4, to="torch") as batches:
     reveal_type(next(batches).reward)
 """
-EXPECTED = ["signedinteger", "floating", "ndarray", "bool", "Tensor", "Tensor", "Tensor", "Any"]
+EXPECTED = ["Values", "ndarray", "bool", "signedinteger", "floating", "ndarray", "bool", *["Tensor"] * 5, "Any"]
 
 
 def revealed(command: list[str], tmp_path: Path) -> list[str]:
@@ -146,10 +195,12 @@ def revealed(command: list[str], tmp_path: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_the_fields_of_a_batch_have_types(checker: str, tmp_path: Path) -> None:
-    for needed in (checker, "torch"):
-        if importlib.util.find_spec(needed) is None:
-            pytest.skip(f"there is no {needed}")
     command = [sys.executable, "-m", checker, *(["--strict", "--follow-imports=silent"] if checker == "mypy" else [])]
+    if checker == "pyright" and shutil.which("pyright"):  # npm's
+        command = ["pyright", "--pythonpath", sys.executable]
+    elif importlib.util.find_spec(checker) is None:
+        pytest.skip(f"there is no {checker}")
+    pytest.importorskip("torch")
     lines = revealed(command, tmp_path)
     assert len(lines) == len(EXPECTED), lines
     for line, wanted in zip(lines, EXPECTED, strict=True):

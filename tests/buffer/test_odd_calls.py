@@ -216,7 +216,7 @@ def test_draws_by_priorities_that_nobody_updates(sampler: str, what: str, tmp_pa
     texts = [str(one.message) for one in said]
     if sampler != "uniform" and what in ("nothing", "a load"):
         (text,) = texts
-        assert text.startswith("No priority was updated in 100 draws: all items are drawn alike")
+        assert text.startswith("No priority was updated in 100 samples: all items are sampled alike")
         assert said[0].filename == __file__
     else:
         assert texts == []

@@ -92,5 +92,5 @@ def test_priorities_that_nobody_updates_are_said_at_the_hundred_and_first_draw()
         warnings.simplefilter("error")
         for _ in range(100):
             buffer.sample(4)
-    with pytest.warns(ReliveWarning, match="No priority was updated in 100 draws"):
+    with pytest.warns(ReliveWarning, match="No priority was updated in 100 samples"):
         buffer.sample(4)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 import relive
-from relive.batch import TorchBatch
+from relive.batch import AnyBatch
 from relive_lab import checks
 from relive_lab.config import sampler_of
 from relive_lab.envs.tensors import Pendulum, Reach, TensorEnvs
@@ -145,7 +145,7 @@ class TD3:
         found: Tensor = critic(x.expand(2, *x.shape)).squeeze(-1)
         return found
 
-    def learn(self, batch: TorchBatch, actor_too: bool) -> Tensor:
+    def learn(self, batch: AnyBatch, actor_too: bool) -> Tensor:
         """Do one update; return the TD errors, `[B]`."""
         config = self.config
         with torch.no_grad():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -66,6 +65,8 @@ def hinting(construct: Callable[_Given, None]) -> Callable[_Given, None]:
             wanted, got = "a `Schema` and a capacity", "the arguments of Stable-Baselines3's buffers"
             raise ArgumentError(message(wanted, got, "ReplayBuffer", "use `relive.sb3.ReplayBuffer`"))
         for name in choices.keys() - construct.__annotations__.keys():
+            from difflib import get_close_matches  # only for an error
+
             given, near = repr(choices[name]), get_close_matches(name, construct.__annotations__, 1)
             remedy = f"say {_ELSEWHERE[name].replace('?', given)}" if name in _ELSEWHERE else None
             wanted = "the arguments of `relive.ReplayBuffer`"

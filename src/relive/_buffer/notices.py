@@ -36,7 +36,7 @@ UNBOOTSTRAPPED, NEVER_UPDATED = 1, 16
 ALL = UNBOOTSTRAPPED | MANY_CUTS | REPEATED_FINALS | MANY_BOUNDARIES | NEVER_UPDATED | NO_ENDS | OTHER_PADDING
 
 # The indented lines can be copied into a loop over a vector environment; a test does.
-_SKIP_RESETS = """the step after an end only resets the environment and must not be stored. Store the other lanes:
+_SKIP_RESETS = """the step after an end only resets the environment and must not be stored. Store the others:
 
     ended = np.zeros(envs.num_envs, bool)  # before the loop
     live = np.flatnonzero(~ended)
@@ -113,7 +113,7 @@ class Notices:
         if not lost or not self._first_time(UNBOOTSTRAPPED, ring):
             return False
         expected = "a final observation with every truncated step"
-        remedy = "give `next_obs` with it; without, such items are drawn with discount 0"
+        remedy = "give `next_obs` with it; without, such items are sampled with discount 0"
         warn(message(expected, f"{lost} without", "$.next_obs", remedy))
         return True
 
@@ -193,8 +193,8 @@ def _many_boundaries(ring: Ring) -> str | None:
 
 
 def _never_updated(ring: Ring) -> str:
-    what = f"No priority was updated in {DRAWS} draws: all items are drawn alike"
-    remedy = "give `update_priorities(batch.ids, td_error)` the TD errors of each batch, or draw with `Uniform()`"
+    what = f"No priority was updated in {DRAWS} samples: all items are sampled alike"
+    remedy = "give `update_priorities(batch.ids, td_error)` the TD errors of each batch, or sample with `Uniform()`"
     return event(what, "ReplayBuffer.sample", remedy)
 
 
