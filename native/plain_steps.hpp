@@ -181,7 +181,9 @@ private:
                    lane.drawable + (comes && (ready == head || is_anchor(step.number, lane, ready)))};
         const bool laps = first == head - rows;
         if (laps || now.stored > kept) {
-            if (now.oldest == first && is_anchor(step.number, lane, first)) {
+            // Where each stored row is a step, so is the one that goes: its mark need not be read.
+            const bool steps_only = lane.stored == head - first && lane.drawable == ready - first;
+            if (now.oldest == first && (steps_only || is_anchor(step.number, lane, first))) {
                 ++now.oldest, --now.stored, --now.drawable;
                 if (!laps) gone = std::max(gone, first + 1);
             } else {
