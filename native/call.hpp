@@ -17,6 +17,8 @@ struct Steps {
     bool by_time = false;             // all lanes' first steps come first, then all lanes' second ones
     const uint8_t* behind = nullptr;  // for each observation's column whether frames lie behind, in `nexts`, too
 
+    int64_t number(int64_t i) const { return numbers ? numbers[i] : i; }
+
     // Whether one was cut off by a time limit without a final observation to bootstrap from.
     bool loses_a_final() const {
         bool found = false;

@@ -199,12 +199,4 @@ static inline void prefetch_row(const char* row, size_t n) {
     RELIVE_PREFETCH(row + bytes - 1);
 }
 
-static inline void prefetch_row_for_writing(const char* row, size_t n) {
-    RELIVE_PREFETCH_WRITE(row);
-    const size_t last = n - 1 + (reinterpret_cast<uintptr_t>(row) & 63);  // counted from the start of the first line
-    if (last < 64) return;
-    RELIVE_PREFETCH_WRITE(row + 64);
-    for (size_t offset = 128; offset <= last && offset < 64 * LINES; offset += 64) RELIVE_PREFETCH_WRITE(row + offset);
-}
-
 }  // namespace relive

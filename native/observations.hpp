@@ -8,13 +8,6 @@
 #include "kernels.hpp"
 #include "plain_steps.hpp"
 
-// What few steps need is kept out of the way of the others.
-#if defined(__GNUC__) || defined(__clang__)
-#define RELIVE_APART __attribute__((noinline))
-#else
-#define RELIVE_APART
-#endif
-
 namespace relive {
 
 // One column's value.

@@ -43,18 +43,22 @@ public:
         const bool plain = may_be_plain(steps);
         // Values are read in the order in which they lie.
         const int64_t outer = steps.by_time ? steps.length : 1, inner = steps.by_time ? 1 : steps.length;
-        const int64_t together = inner == 1 ? TOGETHER : 1;
+        if (plain && inner == 1 && steps.n > 1) {
+            for (int64_t moment = 0; moment < outer; ++moment) put_moment(steps, moment * steps.n, ids);
+            return;
+        }
         const bool whole = summing_ && inner > 1;  // of many steps of one lane the counters are looked at once
         summing_ &= !whole;
         for (int64_t first = 0, k = 0; first < outer; ++first)
-            for (int64_t i = 0; i < steps.n; i += together) {
-                const int64_t count = std::min(together, steps.n - i), end = k + count * inner;
-                for (int64_t j = i + TOGETHER; j < std::min(i + TOGETHER + count, steps.n); ++j)
-                    prefetch(steps.numbers ? steps.numbers[j] : j);
-                const Lane& lane = lane_of[steps.numbers ? steps.numbers[i] : i];
+            for (int64_t i = 0; i < steps.n; ++i) {
+                if (i + TOGETHER < steps.n) prefetch(locate(0, steps.number(i + TOGETHER)));
+                const Lane& lane = lane_of[steps.number(i)];
                 Lane before;
                 if (whole) before = copied(lane);
-                for (; k < end; k += count) put({steps, i, count, k}, plain, ids);
+                for (const int64_t end = k + inner; k < end; ++k) {
+                    const Slice slice{&steps, i, 1, k};
+                    if (!plain || !write_one(slice, ids)) write_other(slice, 0, ids);
+                }
                 if (whole) tally(lane, before, sums_);
             }
     }
@@ -74,18 +78,30 @@ public:
     }
 
 private:
-    RELIVE_INLINE void put(const Slice& slice, bool plain, int64_t* ids) {
-        int64_t others[TOGETHER], left = slice.count;
-        others[0] = 0;  // of a slice of one lane
-        if (plain) left = left == 1 ? !write_one(slice, ids) : write_plain(slice, ids, others);
-        for (int64_t j = 0; j < left; ++j) {
-            const int64_t i = plain ? others[j] : j, number = slice.number(i);
-            Lane lane = copied(lane_of[number]);
-            int64_t at = 0;
-            const int64_t row = step(slice.steps, slice.k + i, number, lane, at);
-            ids[slice.k + i] = row * lanes + number;
-            finish(number, lane, row, at);
+    // One step of each of the call's lanes, the first being step k.
+    void put_moment(const Steps& steps, int64_t k, int64_t* ids) {
+        Plain places[2][TOGETHER];
+        int64_t others[TOGETHER];
+        const auto slice_at = [&](int64_t first) {
+            return Slice{&steps, first, std::clamp<int64_t>(steps.n - first, 0, TOGETHER), k + first};
+        };
+        Slice slice = slice_at(0);
+        for (int64_t i = 0; i < slice.count; ++i) places[0][i] = locate(i, slice.number(i));
+        for (int64_t turn = 0; slice.count; turn ^= 1) {
+            const Slice next = slice_at(slice.first + TOGETHER);
+            const int64_t left = write_plain(slice, places[turn], next, places[turn ^ 1], ids, others);
+            for (int64_t j = 0; j < left; ++j) write_other(slice, others[j], ids);
+            slice = next;
         }
+    }
+
+    RELIVE_APART void write_other(const Slice& slice, int64_t i, int64_t* ids) {
+        const int64_t number = slice.number(i);
+        Lane lane = copied(lane_of[number]);
+        int64_t at = 0;
+        const int64_t row = step(*slice.steps, slice.k + i, number, lane, at);
+        ids[slice.k + i] = row * lanes + number;
+        finish(number, lane, row, at);
     }
 
     // Each step works on a copy of its lane's counters. `oldest` is published before a row that could be drawn is
