@@ -18,8 +18,9 @@ from ._base.forks import importing
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
 from ._buffer.adding import SHADOWED, finite, shadow, shadows
-from ._buffer.arguments import choice, hinting, readable
+from ._buffer.arguments import choice, hinting
 from ._buffer.choices import Choices
+from ._buffer.chosen import Chosen
 from ._buffer.core import CLOSED, Core, forked
 from ._buffer.stats import Stats
 from ._ring import kernels
@@ -45,8 +46,7 @@ if TYPE_CHECKING:
     from .checkpoints.autosave import Autosave
     from .processes.writer import Writer
 
-_CHOSEN = {"schema", "item", "sampler", "storage", "num_envs", "boundaries", "limiter"}
-_USED = {"_core", *_CHOSEN}
+_USED = {"_core", "schema", "item", "sampler", "storage", "num_envs", "boundaries", "limiter"}
 
 
 class ReplayBuffer:
@@ -88,13 +88,13 @@ class ReplayBuffer:
     ((4, 3), [0, 0, 0, 0])
     """
 
-    schema: Schema
-    item: items.Item
-    sampler: Sampler
-    storage: Storage
-    num_envs: int
-    boundaries: float
-    limiter: RateLimiter | None
+    schema = Chosen[Schema]()
+    item = Chosen[items.Item]()
+    sampler = Chosen[Sampler]()
+    storage = Chosen[Storage]()
+    num_envs = Chosen[int]()
+    boundaries = Chosen[float]()
+    limiter = Chosen["RateLimiter | None"]()
 
     @hinting
     def __init__(
@@ -125,19 +125,12 @@ class ReplayBuffer:
         made._use(core)
         return made
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _CHOSEN and vars(self).get(name, value) != value:
-            raise AttributeError(
-                f"`{name}` is chosen when a buffer is made; `relive.load(path, ...)` can change choices"
-            )
-        object.__setattr__(self, name, value)
-
     def _use(self, core: Core) -> None:
         """Be the buffer of this core; `_USED` has the names of these attributes."""
         self._core = core
-        vars(self).update({name: getattr(core, name) for name in ("schema", "item", "sampler", "storage")})
-        vars(self).update(num_envs=core.ring.lanes, boundaries=core.choices.boundaries)
-        vars(self)["limiter"] = None if core.limit is None else core.limit.limiter
+        self.schema, self.item, self.sampler, self.storage = core.schema, core.item, core.sampler, core.storage
+        self.num_envs, self.boundaries = core.ring.lanes, core.choices.boundaries
+        self.limiter = None if core.limit is None else core.limit.limiter
         shadow(self, "add", core.calls[0], ReplayBuffer.add)
         shadow(self, "extend", core.calls[1], ReplayBuffer.extend)
         for name, call in drawing.calls(core).items():
@@ -168,22 +161,14 @@ class ReplayBuffer:
         return self._core.choices.num_envs * self._core.choices.steps
 
     def __getitem__(self, index: Any) -> NoReturn:
-        raise TypeError(
-            "a buffer is not indexed: `sample(n)` and `read(ids)` return batches, `column('obs')` the steps in memory, "
-            "and `for batch in buffer.batches(256)` visits all"
-        )
+        raise TypeError("a buffer is not indexed: `sample(n)` and `read(ids)` return items, `batches(n)` visits all")
 
     def __len__(self) -> int:
         """Return the number of steps stored now, at most `capacity`."""
         return stored.stored(self._core)
 
     def __repr__(self) -> str:
-        core = self._core
-        if core is CLOSED:
-            return "ReplayBuffer(closed)"
-        choices = ", ".join(map(repr, filter(None, (self.item, self.sampler, self.storage, self.limiter))))
-        steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
-        return f"ReplayBuffer({steps}, {choices}, {readable(core.nbytes)} when full)"
+        return stored.shown(self._core)
 
     def _repr_html_(self) -> str:
         with importing:
@@ -476,12 +461,8 @@ class ReplayBuffer:
         """Draw batches of `size` items ahead, for a mixture."""
         with importing:
             from ._buffer.prefetching import ahead_of
-            from ._flow.prefetch import DrawsAhead
 
-        sample = self._own_sample()
-        if sample is None:
-            return ahead_of(self._core, size)
-        return DrawsAhead(lambda stopped: sample(size), lambda: None, lambda: None)
+        return ahead_of(self._core, size, sample=self._own_sample())
 
     def ids(self, *, item: items.Item | None = None) -> Int64:
         """List the ids of all items that can be drawn, whatever their priorities.
@@ -653,11 +634,7 @@ class ReplayBuffer:
 
     def can_sample(self, batch_size: int) -> bool:
         """Return True if `sample(batch_size)` would succeed; never raise. A signal handler may call it at any time."""
-        try:
-            wanted = check.integer(batch_size, "ReplayBuffer.can_sample", minimum=1)
-        except ArgumentError:
-            return False
-        return drawing.can_sample(self._core, wanted)
+        return drawing.can_sample(self._core, batch_size)
 
     def stats(self) -> Stats:
         """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized`.

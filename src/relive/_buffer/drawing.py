@@ -159,8 +159,12 @@ def count_update(core: Core, given: int, dropped: int) -> None:
     core.access.count(given, dropped)
 
 
-def can_sample(core: Core, wanted: int) -> bool:
+def can_sample(core: Core, batch_size: Any) -> bool:
     """Implement `ReplayBuffer.can_sample`."""
+    try:
+        wanted = check.integer(batch_size, "ReplayBuffer.can_sample", minimum=1)
+    except ArgumentError:
+        return False
     if core.access.forked:
         return False
     nested = core.lock.taken()

@@ -39,7 +39,7 @@ def prefetched(
         if not core.sampler.prioritizes:
             raise no_priorities(core.sampler, f"{_AT}(beta)")
     change, convert = Transform(transform, f"{_AT}(transform)"), converter(to, device)
-    source = ahead_of(core, size, beta, change) if sample is None else ahead_of_own(core, size, beta, change, sample)
+    source = ahead_of(core, size, beta, change, sample)
     return Prefetched(
         lambda stopped: convert(source.draw(stopped)),
         ahead,
@@ -52,8 +52,16 @@ def prefetched(
 UNCHANGED = Transform(None, "")
 
 
-def ahead_of(core: Core, size: int, beta: float | None = None, change: Transform = UNCHANGED) -> DrawsAhead:
-    """Draw batches of `size` items of a buffer ahead, and change them."""
+def ahead_of(
+    core: Core,
+    size: int,
+    beta: float | None = None,
+    change: Transform = UNCHANGED,
+    sample: Callable[..., Batch] | None = None,
+) -> DrawsAhead:
+    """Draw batches of `size` items of a buffer ahead, and change them; `sample`: a subclass's own."""
+    if sample is not None:
+        return _ahead_of_own(core, size, beta, change, sample)
     lock, limit = core.lock, core.limit
     account = None if limit is None else limit.drawing_ahead()
     waiting: deque[tuple[Batch, bytes]] = deque()  # for who keeps what is handed out
@@ -90,7 +98,7 @@ def ahead_of(core: Core, size: int, beta: float | None = None, change: Transform
     return DrawsAhead(draw_ahead, handed_out, dropped)
 
 
-def ahead_of_own(
+def _ahead_of_own(
     core: Core, size: int, beta: float | None, change: Transform, sample: Callable[..., Batch]
 ) -> DrawsAhead:
     """Draw batches by the `sample` of a subclass, which counts its draws itself."""

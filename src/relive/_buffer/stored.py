@@ -18,14 +18,24 @@ from ..batch import Batch
 from ..errors import ArgumentError, StaleId, message
 from ..samplers._protocol import Draw
 from ..schema import Schema
-from .arguments import ids_of, stale
-from .core import Core
+from .arguments import ids_of, readable, stale
+from .core import CLOSED, Core
 from .drawing import unweighted
 from .stats import Stats, snapshot
 from .tally import Tally
 
 _FOLLOW = "ReplayBuffer.follow"
 _NO_WEIGHTS = np.empty(0, np.float32)
+
+
+def shown(core: Core) -> str:
+    """Implement `repr(buffer)`."""
+    if core is CLOSED:
+        return "ReplayBuffer(closed)"
+    limiter = None if core.limit is None else core.limit.limiter
+    choices = ", ".join(map(repr, filter(None, (core.item, core.sampler, core.storage, limiter))))
+    steps = f"{stored(core)} of {core.ring.lanes * core.choices.steps} steps, num_envs={core.ring.lanes}"
+    return f"ReplayBuffer({steps}, {choices}, {readable(core.nbytes)} when full)"
 
 
 def stored(core: Core) -> int:

@@ -38,8 +38,7 @@ class Folder:
                 _make(self.path)
             self._fd = _opened(self.path)
         except OSError as error:
-            known = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
-            got = known.get(error.errno or 0, f"`{error.strerror}`")
+            got = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}.get(error.errno or 0, f"`{error.strerror}`")
             missing = MissingSave if error.errno == errno.ENOENT else StorageError
             raise missing(message("a directory", got, self.path)) from error
         self._lock: int | None = None

@@ -16,9 +16,8 @@ from torch import Tensor
 from .._base import check, forks
 from .._base.check import no_priorities
 from .._base.nests import nested
-from .._base.page import fragment, plain, write
 from .._base.types import Array
-from .._buffer.arguments import readable, too_many
+from .._buffer.arguments import too_many
 from .._buffer.choices import Choices
 from .._device_samplers import draws_of
 from .._device_samplers.draws import Found, WeightedDraws
@@ -29,7 +28,7 @@ from ..batch import Batch, TorchBatch
 from ..buffer import ReplayBuffer
 from ..checkpoints.autosave import Autosave, begun
 from ..errors import ArgumentError, NotEnoughData, ReliveError, message
-from . import _host
+from . import _host, _page
 from ._arguments import Arguments
 from ._built import available_on, device_of, generator_on, reader_of, refuse, ring_of, unknown
 from ._late import Late
@@ -558,12 +557,10 @@ class DeviceBuffer:
             return len(self._ring.stored())
 
     def __repr__(self) -> str:
-        choices = f"{self.item!r}, {self.sampler!r}, {str(self.device)!r}"
-        steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
-        return f"DeviceBuffer({steps}, {choices}, {readable(self.nbytes)})"
+        return _page.named(self)
 
     def _repr_html_(self) -> str:
-        return fragment("DeviceBuffer", (), self._facts())
+        return _page.shown(self)
 
     def report(self, path: str | os.PathLike[str]) -> str:
         """Write a page of choices and counts, and return its absolute path; waits.
@@ -573,11 +570,4 @@ class DeviceBuffer:
         Raises:
             ArgumentError: `path` is no path.
         """
-        return write(
-            path, "DeviceBuffer.report(path)", plain("Device buffer", self._facts(), self.stats().flat().items())
-        )
-
-    def _facts(self) -> list[tuple[str, str]]:
-        named = {"item": self.item, "sampler": self.sampler, "device": self.device}
-        steps = [("steps", f"{len(self):,} of {self.capacity:,}"), ("environments", f"{self.num_envs:,}")]
-        return steps + [(name, str(choice)) for name, choice in named.items()]
+        return _page.written(self, path)
