@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import zlib
 from collections.abc import Iterator
@@ -562,7 +561,7 @@ class DeviceBuffer:
     def _repr_html_(self) -> str:
         return _page.shown(self)
 
-    def report(self, path: str | os.PathLike[str]) -> str:
+    def report(self, path: Any) -> str:
         """Write a page of choices and counts, and return its absolute path; waits.
 
         `buffer.host().report(path)` has the plots, too.
