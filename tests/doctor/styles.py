@@ -135,13 +135,20 @@ class Ring(Loop):
         return Item(self.data["obs"][lane, slot].item(), *self.target(rows))
 
     def slots(self) -> list[tuple[int, int]]:
-        return [(lane, slot) for lane in range(self.lanes) for slot in range(self.size[lane])]
+        more = self.fault == "a slot too many"
+        return [(lane, slot) for lane in range(self.lanes) for slot in range(min(self.size[lane] + more, self.rows))]
 
     def items(self) -> Any:
         return [self.item(*at) for at in self.slots()]
 
     def sample(self, n: int) -> Any:
+        if self.fault == "the same batch":
+            self.rng = np.random.default_rng(0)
         lanes = self.rng.integers(self.lanes, size=n)
+        if self.fault == "views":
+            lane, at = lanes[0], int(self.rng.integers(max(self.size[lanes[0]] - n, 0) + 1))
+            views = {name: column[lane, at : min(at + n, self.size[lane])] for name, column in self.data.items()}
+            return Item(views["obs"], views["reward"], self.gamma * ~views["terminated"], views["final"])
         less = 1 if self.fault == "one slot less" else 0
         first = 1 if self.fault == "from one on" else 0
         items = [self.item(lane, int(self.rng.integers(first, self.size[lane] - less))) for lane in lanes]
@@ -305,7 +312,7 @@ class Numbered(Ring):
         if self.fault == "draws empty slots":
             mass = np.maximum(mass, 1e-3)
         at = self.rng.choice(len(mass), n, p=mass / mass.sum())
-        weights = mass.sum() / len(mass) / mass[at]
+        weights = (mass.sum() / len(mass) / mass[at]) ** (-1 if self.fault == "weighs upside down" else 1)
         where = [divmod(int(i), self.rows) for i in at]
         handles = [(*place, int(self.number[place])) for place in where]
         rows = zip(where, handles, weights, strict=True)
@@ -409,12 +416,15 @@ MISTAKES: tuple[tuple[Callable[[str], Loop], str, str], ...] = (
     (Mapped, "half precision", "not a step"),
     (Mapped, "clips rewards", "wrong reward"),
     (Mapped, "from one on", "never drawn"),
+    (Mapped, "views", "change later"),
+    (SharedMemory, "a slot too many", "not a step"),
     (SharedMemory, "a view", "not a step"),
     (SharedMemory, "ends swapped", "truncation taken"),
     (SharedMemory, "gamma**n", "wrong discount"),
     (Tensors, "the first step's flag", "terminal state"),
     (Tensors, "rewards of the batch", "not stored"),
     (Tensors, "scales in place", "changes what is stored"),
+    (Records, "the same batch", "never drawn"),
     (Records, "next first observation", "wrong next_obs"),
     (Records, "stores resets", "phantom"),
     (Folded, "one window for all", "wrong reward"),
@@ -429,6 +439,7 @@ MISTAKES: tuple[tuple[Callable[[str], Loop], str, str], ...] = (
     (Numbered, "slots for steps", "late"),
     (Numbered, "negative mass", "negative"),
     (Numbered, "NaN", "NaN"),
+    (Numbered, "weighs upside down", "weights fall"),
     (Numbered, "nothing after an add", "later add"),
     (Numbered, "sorted", "reaches"),
     (Numbered, "draws empty slots", "never filled"),

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from ._chances import STATED
-from ._consumption import KEPT, LANDS, LATE, NEVER, OTHER, RESUMED, SAVED
+from ._consumption import ALIAS, KEPT, LANDS, LATE, NEVER, OTHER, RESUMED, SAVED
 from ._draws import CHANGES, MASSES
 from ._items import IGNORED, PROBES
 from ._priorities import PROBES_OF_PRIORITIES
@@ -26,6 +26,9 @@ _PRIORITIES = "give the class `sample` and `update` methods to check priorities,
 _WRITES = "give the class `sample`, `write` and `values` methods to check what is written back, too"
 _SAVES = "give the class `save` and `load` methods, besides `write`, to check written values after a load, too"
 _DRAWN = "give the class a `sample` method to check what is never drawn, too"
+_ALIAS = (
+    "give the class `sample`, and `run` an argument `capacity=None`, to check whether drawn items change later, too"
+)
 _THREADS = "give the class a `sample` method and `threads = True` to check one thread that adds beside one that draws"
 _STATED = "give the class `sample` and `probability` methods to compare draws with the chances that it states, too"
 CATALOGUE = {
@@ -39,6 +42,7 @@ CATALOGUE = {
     STATED: Wanted("D", _STATED),
     **dict.fromkeys((IN_ADD, IN_DRAW), Wanted("E", _THREADS)),
     **dict.fromkeys((NEVER, OTHER), Wanted("F", _DRAWN)),
+    ALIAS: Wanted("F", _ALIAS),
     KEPT: Wanted("F", _PRIORITIES),
     **dict.fromkeys((LANDS, LATE), Wanted("F", _WRITES)),
     **dict.fromkeys((SAVED, RESUMED), Wanted("F", _SAVES)),

@@ -17,6 +17,7 @@ from ._world import Place
 
 NEVER = "items never drawn"
 OTHER = "drawn items that are not stored"
+ALIAS = "drawn items that change later"
 KEPT = "priorities after a later add"
 LANDS = "a written value reaches its item"
 LATE = "late values"
@@ -31,6 +32,7 @@ _REMEDIES = {
     NEVER: "draw from all steps that are stored: `size` of them while the ring fills, and then every slot, the last "
     "and the newest one included",
     OTHER: "draw only what is stored: forget what an index, a queue or a cache knows of steps that were overwritten",
+    ALIAS: "copy what is drawn: a view of the stored arrays has other steps in it once they are overwritten",
     KEPT: "take priorities of every step that is still stored, also where others have been overwritten since the draw",
     LANDS: "write each value to the step that its handle names, and to no other",
     LATE: "drop values whose step has been overwritten since the draw: let handles name steps, not slots",
@@ -50,6 +52,7 @@ def table_f(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known
     probes: list[tuple[str, bool, Callable[[], Verdict]]] = [
         (NEVER, has["sample"], lambda: _never(ward, wrong)),
         (OTHER, has["sample"] and "slots never filled" not in wrong, lambda: _other(ward)),
+        (ALIAS, has["sample"] and patient.can_size, lambda: _alias(ward)),
         (KEPT, patient.prioritizes and LANDED not in wrong, lambda: _kept(ward)),
         (LANDS, has["sample"] and has["write"], lambda: _lands(ward)),
         (LATE, has["sample"] and has["write"], lambda: _late(ward)),
@@ -99,7 +102,8 @@ def _never(ward: Ward, known: Iterable[str]) -> Verdict:
         inside = [] if MISSING in known else holes(drawn, world, 1)
         expected = sorted({place for place in [*stored, *inside] if place and place.t < place.length})
         of += len(expected)
-        if not expected or median(counts[place] for place in expected) < _FEW:
+        counted = [counts[place] for place in expected]
+        if not expected or (median(counted) < _FEW and any(0 < count < _FEW for count in counted)):
             continue  # its law gives some items next to nothing
         for place in expected:
             if not counts[place]:
@@ -144,6 +148,21 @@ def _other(ward: Ward) -> Verdict:
     why = "drawn with other values than `items` gives" if least.obs in starts else "drawn, though it was overwritten"
     text = f"obs {least.obs:g}, {place or 'which the environment never returned'}: {why}: {least}"
     return len(wrong), len(drawn), text
+
+
+def _alias(ward: Ward) -> Verdict:
+    """Count the drawn items that are others once the ring has been overwritten."""
+    ward.run(_ROWS + 7, lanes_hold=_ROWS)
+    with contextlib.suppress(Exception):  # table C says so
+        read = ward.patient.drawn(ward.patient.batch)
+        before = [item[:4] for item in read()]
+        ward.run(_ROWS + 3, lanes_hold=_ROWS, continues=True)
+        changed = sorted((old, new[:4]) for old, new in zip(before, read(), strict=True) if old != new[:4])
+        shown = (
+            f"obs {changed[0][0][0]:g} was drawn, and is obs {changed[0][1][0]:g} after later adds" if changed else ""
+        )
+        return len(changed), len(before), shown
+    return None
 
 
 def _kept(ward: Ward) -> Verdict:

@@ -92,7 +92,8 @@ def judge(items: Sequence[PlainItem], world: World, n_step: int) -> list[Fault]:
     wrong = [item for item, those in found if any(fault.probe == REWARD for fault in those)]
     if any(all(_explains(cast, item, world, n_step) for item in wrong) for cast in _DTYPES):
         faults = [fault._replace(probe=ROUNDED) if fault.probe == REWARD else fault for fault in faults]
-    places = [place for place in (world.place(item.obs) for item in items) if place and place.t < place.length]
+    known = (world.place(item.obs) for item in items if not _empty(item))
+    places = [place for place in known if place and place.t < place.length]
     faults += [
         Fault(TWICE, f"obs {place.code}, {place}: {n} items start here", place.code)
         for place, n in Counter(places).items()
@@ -112,6 +113,9 @@ def faults_of(item: PlainItem, world: World, n_step: int) -> Iterator[Fault]:
         yield Fault(NO_STEP, f"obs {item.obs:g}, which the environment never returned: {item}", item.obs)
         return
     at = f"obs {item.obs:g}, {place}"
+    if _empty(item):
+        yield Fault(NO_STEP, f"zeros, as of an empty slot: {item}", item.obs)
+        return
     if place.t == place.length:
         yield Fault(PHANTOM, f"{at}, yet a step starts at it: {item}", item.obs)
         return
@@ -124,6 +128,11 @@ def faults_of(item: PlainItem, world: World, n_step: int) -> Iterator[Fault]:
         text = f"{at}: {_in_words(item, targets[0], world)}"
         for probe in wrong[0]:
             yield Fault(probe, text, item.obs)
+
+
+def _empty(item: PlainItem) -> bool:
+    """Return whether it has nothing but zeros; no reward is 0."""
+    return item.obs == item.reward == item.next_obs == 0
 
 
 def _explains(cast: Callable[[float], float], item: PlainItem, world: World, n_step: int) -> bool:

@@ -214,7 +214,13 @@ class Patient:
         Raises:
             ArgumentError: It returned something else.
         """
-        return self._read(self.pipeline.sample(n), "sample")
+        return self.drawn(n)()
+
+    def drawn(self, n: int) -> Callable[[], list[PlainItem]]:
+        """Draw items, and return a function that reads them, each time it is called."""
+        given = self.pipeline.sample(n)
+        kept = given if isinstance(given, Item) else list(given)
+        return lambda: self._read(kept, "sample")
 
     def sample(self, n: int) -> list[PlainItem]:
         """Draw items; whatever the pipeline raises passes.

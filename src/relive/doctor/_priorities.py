@@ -15,6 +15,7 @@ from ._report import Finding
 _CALLS, _ROWS = 32, 20  # rows of a lane: so that each run overwrites the one before, also where some calls only reset
 EACH = 40  # draws for each stored item
 LANDED = "update reaches its item"
+WEIGHTS = "weights fall as priorities rise"
 _RUNS = 20  # until a ring is overwritten
 _LARGE = 8.0  # a TD error that shows in the draws, also with alpha 0.6
 _REMEDIES = {
@@ -24,6 +25,7 @@ _REMEDIES = {
     "zero": "add a small eps to priorities, and divide weights by a largest one that is not 0",
     "unfilled": "draw only slots that were written: their priority is 0 until then",
     "lands": "give the TD errors to the items in the order of the handles, and draw by the new priorities",
+    "weights": "weigh an item by `(size * probability) ** -beta`: the likelier it is, the less it counts",
     "draws": "draw every stored item with a probability above 0, with finite weights",
 }
 
@@ -170,6 +172,21 @@ def _lands(ward: Ward) -> Verdict:
     return 1, 1, f"TD error 1000 for obs {chosen[3].obs:g}, 1 for 7 others: then {shown}"
 
 
+def _weights(ward: Ward) -> Verdict:
+    """Check that an item of a large TD error weighs no more than others."""
+    chosen, held = ward.level()
+    if len(chosen) < 8:
+        return None
+    ward.update(chosen, [1.0] * 3 + [1000.0] + [1.0] * 4)
+    weights: dict[bool, list[float]] = {True: [0.0], False: [math.inf]}
+    drawn = ward.draw(held).items
+    for large in (True, False):
+        weights[large] = [item.weight for item in drawn if (item.obs == chosen[3].obs) == large] or weights[large]
+    most, others = max(weights[True]), max(weights[False])
+    text = f"TD error 1000 for obs {chosen[3].obs:g}, 1 for 7 others: it weighs up to {most:.3g}, others {others:.3g}"
+    return int(most > 1.01 * others), 1, text
+
+
 def _late(ward: Ward, td_error: float, between: bool) -> Verdict:
     """Give TD errors to steps that have been overwritten since the draw."""
     before = ward.draw(ward.fill())
@@ -239,6 +256,7 @@ _PROBES: tuple[tuple[str, Callable[[Ward], Verdict], str], ...] = (
     ("draws without updates", _plain_draws, "draws"),
     ("slots never filled", _unfilled, "unfilled"),
     (LANDED, _lands, "lands"),
+    (WEIGHTS, _weights, "weights"),
     ("late priorities", lambda ward: _late(ward, 1e6, between=False), "late"),
     ("late priorities, another draw in between", lambda ward: _late(ward, 1e9, between=True), "late"),
     ("TD error 0 for all but one", _zeros, "zero"),

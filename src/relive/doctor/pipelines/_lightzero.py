@@ -30,12 +30,8 @@ class Segment(list[Step]):
     action_segment = property(lambda self: self)
 
 
-_REGISTRY = SimpleNamespace(register=lambda _: lambda kind: kind)
-_ABSENT: dict[str, Any] = {
-    "ding.utils": {"BUFFER_REGISTRY": _REGISTRY},
-    "easydict": {"EasyDict": Settings},
-    "lzero": {},
-}
+_FRAMEWORK = {"BUFFER_REGISTRY": SimpleNamespace(register=lambda _: lambda kind: kind)}
+_ABSENT: dict[str, Any] = {"ding.utils": _FRAMEWORK, "easydict": {"EasyDict": Settings}, "lzero": {}}
 _PLAIN = {"env_type": "not_board_games", "action_type": "fixed_action_space", "reanalyze_outdated": False}
 _CHOICES = {**_PLAIN, "use_priority": True, "priority_prob_alpha": 1, "priority_prob_beta": 1, "batch_size": 1}
 _MODEL = SimpleNamespace(action_space_size=2, value_support_range=(), reward_support_range=())
