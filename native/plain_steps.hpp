@@ -45,7 +45,7 @@ protected:
         int64_t at, after;  // storage rows of the step and of its successor
     };
 
-    RELIVE_INLINE Plain locate(int64_t i, int64_t number) const {
+    RELIVE_INLINE Plain place(int64_t i, int64_t number) const {
         const int64_t at = storage_row(number, lane_of[number].memory);
         return {i, number, at, next_row(at)};
     }
@@ -63,6 +63,24 @@ protected:
         for (const Span& span : spans) prefetch_row(begin(span), span.bytes);
     }
 
+    // One step of each of the call's lanes, the first being step k; `other` writes those that are not plain.
+    template <class Other>
+    void write_moment(const Steps& steps, int64_t k, int64_t* ids, const Other& other) {
+        Plain places[2][TOGETHER];
+        int64_t others[TOGETHER];
+        const auto slice_at = [&](int64_t first) {
+            return Slice{&steps, first, std::clamp<int64_t>(steps.n - first, 0, TOGETHER), k + first};
+        };
+        Slice slice = slice_at(0);
+        for (int64_t i = 0; i < slice.count; ++i) places[0][i] = place(i, slice.number(i));
+        for (int64_t turn = 0; slice.count; turn ^= 1) {
+            const Slice next = slice_at(slice.first + TOGETHER);
+            const int64_t left = write_plain(slice, places[turn], next, places[turn ^ 1], ids, others);
+            for (int64_t j = 0; j < left; ++j) other(slice, others[j]);
+            slice = next;
+        }
+    }
+
     // Write the plain steps of a slice, whose places are known, while those of the `next` one are found out. Returns
     // how many of the others there are, of which nothing has changed.
     int64_t write_plain(const Slice& slice, Plain* all, const Slice& next, Plain* ahead, int64_t* ids,
@@ -72,7 +90,7 @@ protected:
         int64_t left = 0;
         for (int64_t i = 0; i < slice.count; ++i) {
             if (i < next.count) {
-                ahead[i] = locate(i, next.number(i));
+                ahead[i] = place(i, next.number(i));
                 prefetch(ahead[i]);
             }
             const Plain& step = all[i];
@@ -100,7 +118,7 @@ protected:
     // The same of one lane's step, for many steps of one lane: each waits for the one before.
     RELIVE_INLINE bool write_one(const Slice& slice, int64_t* ids) {
         const int64_t number = slice.number(0);
-        const Plain step = locate(0, number);
+        const Plain step = place(0, number);
         const int64_t first = first_row(number, lane_of[number].head);
         if (!is_plain(slice, step, first)) return false;
         const Column* const begin = columns.data();

@@ -44,14 +44,15 @@ public:
         // Values are read in the order in which they lie.
         const int64_t outer = steps.by_time ? steps.length : 1, inner = steps.by_time ? 1 : steps.length;
         if (plain && inner == 1 && steps.n > 1) {
-            for (int64_t moment = 0; moment < outer; ++moment) put_moment(steps, moment * steps.n, ids);
+            const auto other = [&](const Slice& slice, int64_t i) { write_other(slice, i, ids); };
+            for (int64_t moment = 0; moment < outer; ++moment) write_moment(steps, moment * steps.n, ids, other);
             return;
         }
         const bool whole = summing_ && inner > 1;  // of many steps of one lane the counters are looked at once
         summing_ &= !whole;
         for (int64_t first = 0, k = 0; first < outer; ++first)
             for (int64_t i = 0; i < steps.n; ++i) {
-                if (i + TOGETHER < steps.n) prefetch(locate(0, steps.number(i + TOGETHER)));
+                if (i + TOGETHER < steps.n) prefetch(place(0, steps.number(i + TOGETHER)));
                 const Lane& lane = lane_of[steps.number(i)];
                 Lane before;
                 if (whole) before = copied(lane);
@@ -78,23 +79,6 @@ public:
     }
 
 private:
-    // One step of each of the call's lanes, the first being step k.
-    void put_moment(const Steps& steps, int64_t k, int64_t* ids) {
-        Plain places[2][TOGETHER];
-        int64_t others[TOGETHER];
-        const auto slice_at = [&](int64_t first) {
-            return Slice{&steps, first, std::clamp<int64_t>(steps.n - first, 0, TOGETHER), k + first};
-        };
-        Slice slice = slice_at(0);
-        for (int64_t i = 0; i < slice.count; ++i) places[0][i] = locate(i, slice.number(i));
-        for (int64_t turn = 0; slice.count; turn ^= 1) {
-            const Slice next = slice_at(slice.first + TOGETHER);
-            const int64_t left = write_plain(slice, places[turn], next, places[turn ^ 1], ids, others);
-            for (int64_t j = 0; j < left; ++j) write_other(slice, others[j], ids);
-            slice = next;
-        }
-    }
-
     RELIVE_APART void write_other(const Slice& slice, int64_t i, int64_t* ids) {
         const int64_t number = slice.number(i);
         Lane lane = copied(lane_of[number]);
