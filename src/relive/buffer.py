@@ -19,8 +19,7 @@ from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
 from ._buffer.adding import SHADOWED, finite, shadow, shadows
 from ._buffer.arguments import choice, hinting
-from ._buffer.choices import Choices
-from ._buffer.chosen import Chosen
+from ._buffer.choices import Choices, Chosen
 from ._buffer.core import CLOSED, Core, forked
 from ._buffer.stats import Stats
 from ._ring import kernels

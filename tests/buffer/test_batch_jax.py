@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from needs import needs
+from sizes import with_sizes
 
 import relive
 from relive._base.memory import zeros
@@ -62,11 +63,11 @@ def begins_a_line(array: Any) -> bool:
 
 
 @pytest.mark.parametrize("begin", [0, 4])
+@with_sizes(dlpack=0)
 def test_arrays_go_through_dlpack_where_that_copies_nothing(
     batch: relive.Batch, begin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(monkeypatch)
-    monkeypatch.setattr("relive.batch._WORTH_DLPACK", 0)
 
     def placed(array: Any) -> Any:
         """Copy an array to where a line begins, or some bytes after."""

@@ -274,8 +274,8 @@ def test_arguments_of_other_types() -> None:
     twins.feed(40)
     for size, beta in [(np.int64(5), 1), (5, np.float32(0.5)), (np.uint8(5), None)]:
         twins.sample(size, beta)
-    for wrong in [(), (5, 0.5, 1)]:
-        with pytest.raises(TypeError):
+    for wrong, error in [((), relive.errors.ArgumentError), ((5, 0.5, 1), TypeError)]:
+        with pytest.raises(error):
             twins.native.sample(*wrong)
     for name in ({"n": 5}, {"batch_size": 5, "size": 3}):
         with pytest.raises(TypeError):

@@ -12,8 +12,10 @@ from planted import FAULTS, Planted, Unprioritized
 from relive.cli import main
 from relive.doctor import Trace, examine, pipelines, trace
 
-# One environment has no lanes to mix up, and the observations of a view that is kept are those of the newest episode.
-SHOWN = [fault for fault, (table, _) in FAULTS.items() if table == "A" and "lanes" not in fault and "view" not in fault]
+# One environment has no lanes to mix up, the observations of a view that is kept are those of the newest episode, and
+# rewards of three short episodes need no rounding.
+HIDDEN = ("lanes", "view", "stores rewards")
+SHOWN = [fault for fault, (table, _) in FAULTS.items() if table == "A" and not any(part in fault for part in HIDDEN)]
 
 
 def test_a_right_buffer_has_every_step_once_in_every_state() -> None:

@@ -26,7 +26,7 @@ def test_a_buffer_that_cannot_be_is_refused_with_the_bytes_of_every_field() -> N
     schema = relive.Schema(obs={"a": FIELD((2**33, 2**31)), "b": FIELD((2**20,))}, action=FIELD())
     with pytest.raises(relive.errors.ReliveError) as caught:
         relive.ReplayBuffer(schema, capacity=10, boundaries=0)
-    assert f"$.obs.a {2**66 * 12:,}, $.obs.b {2**22 * 12:,}" in str(caught.value)
+    assert f"`obs.a` {2**66 * 12:,}, `obs.b` {2**22 * 12:,}" in str(caught.value)
 
 
 @pytest.mark.parametrize("item", [relive.Transitions(n_step=2), relive.Sequences(2, burn_in=1, n_step=2)])

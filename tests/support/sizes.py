@@ -14,6 +14,7 @@ PLACES = {
     "block": "_disk.blocks._BYTES",  # bytes compressed together
     "rows": "checkpoints._steps._PIECE",  # bytes of a field that a save copies at once
     "copied": "checkpoints._copying._PIECE",  # bytes of a copy that are made together
+    "dlpack": "batch._WORTH_DLPACK",  # bytes of an array that JAX takes without a copy
     "late": "samplers.once._LATE",  # ids that wait beside the others
     "guarded": "checkpoints._copy_on_overwrite._PIECE",
     "narrow": "trajectories._layout._NARROW",  # the share of a file that a field kept in memory may have

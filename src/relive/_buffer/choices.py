@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .. import items
 from .._base import check
@@ -19,8 +19,12 @@ from .arguments import choice, identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     from .._flow.limiter import RateLimiter
+
+
+T = TypeVar("T")
 
 
 class Choices(Frozen):
@@ -111,3 +115,25 @@ class Choices(Frozen):
 
             spec[NAME] = SPEC
         return spec
+
+
+class Chosen(Generic[T]):
+    """An attribute that refuses another value, which would change nothing but itself."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, buffer: None, owner: Any) -> Self: ...
+
+    @overload
+    def __get__(self, buffer: object, owner: Any) -> T: ...
+
+    def __get__(self, buffer: object, owner: Any) -> T | Self:
+        return self if buffer is None else vars(buffer)[self._name]
+
+    def __set__(self, buffer: object, value: T) -> None:
+        chosen = vars(buffer).setdefault(self._name, value)
+        if chosen is not value and chosen != value:
+            remedy = "`relive.load(path, ...)` can change choices"
+            raise AttributeError(f"`{self._name}` is chosen when a buffer is made; {remedy}")

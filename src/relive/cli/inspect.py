@@ -222,7 +222,7 @@ def _watched(screen: Console, label: str, read: Callable[[Progress], list[str]])
 def _summary_of_save(found: inspection.Inspection) -> Table:
     table = Table(title=found.path, title_justify="left", show_header=False)
     saves = ", ".join(f"{number} ({nbytes:,} bytes)" for number, nbytes in found.saves)
-    table.add_row("saves there", f"number {saves}")
+    table.add_row("saves", f"number {saves}")
     table.add_row("shown", f"save number {found.number}, {len(found.files)} files")
     for name, text in found.choices.items():
         table.add_row(name, escape(text))
