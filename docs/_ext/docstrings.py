@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import operator
 import sys
 from pathlib import Path
@@ -21,14 +20,18 @@ _complete: set[str] = set()
 def complete(app: Any, obj: Any, bound_method: bool) -> None:
     """Run the imports that modules have for type checkers alone, so that annotations can be evaluated."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "relive" and name not in _complete]:
-        _complete.add(name)
-        module = sys.modules[name]
+        module, done = sys.modules[name], True
         file = Path(getattr(module, "__file__", None) or "")
         if file.suffix == ".py":
             for node in ast.parse(file.read_text("utf-8")).body:
                 if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                    with contextlib.suppress(ImportError):
-                        exec(compile(ast.Module(node.body, []), str(file), "exec"), vars(module))
+                    for line in node.body:
+                        try:
+                            exec(compile(ast.Module([line], []), str(file), "exec"), vars(module))
+                        except (ImportError, NameError):  # a library is not installed, or a module not complete yet
+                            done = False
+        if done:
+            _complete.add(name)
 
 
 def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
