@@ -18,7 +18,7 @@ from ._base.forks import importing
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
 from ._buffer.adding import SHADOWED, finite, shadow, shadows
-from ._buffer.arguments import choice, hinting
+from ._buffer.arguments import absent, choice, hinting
 from ._buffer.choices import Choices, Chosen
 from ._buffer.core import CLOSED, Core, forked
 from ._buffer.stats import Stats
@@ -94,6 +94,9 @@ class ReplayBuffer:
     num_envs = Chosen[int]()
     boundaries = Chosen[float]()
     limiter = Chosen["RateLimiter | None"]()
+
+    if not TYPE_CHECKING:
+        __getattr__ = absent
 
     @hinting
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, NoReturn, ParamSpec
 
 import numpy as np
 
@@ -50,6 +50,30 @@ _ELSEWHERE = {
     **dict.fromkeys(("frame_stack", "stack_num", "stack"), "`relive.Field(shape, dtype, stack=?)` in the schema"),
     "device": "`batch.torch(?)`, or `relive.DeviceBuffer(schema, capacity, device=?)`",
 }
+
+# Attributes of other libraries' buffers, and relive's way to the same.
+_OTHER_NAMES = {
+    **dict.fromkeys(("push", "append", "store", "insert", "put", "remember"), "buffer.add(obs=..., action=..., ...)"),
+    **dict.fromkeys(("add_batch", "add_all", "load_transitions"), "buffer.extend(obs=..., action=..., ...)"),
+    **dict.fromkeys(("size", "pos", "ptr", "n_entries", "get_stored_size"), "len(buffer)"),
+    **dict.fromkeys(("full", "is_full"), "len(buffer) == buffer.capacity"),
+    **dict.fromkeys(("get", "get_batch", "get_item"), "buffer.read(ids)"),
+    **dict.fromkeys(("get_all", "get_all_transitions", "sample_all"), "buffer.batches(batch_size)"),
+    **dict.fromkeys(("reset", "empty"), "buffer.clear()"),
+    "update_priority": "buffer.update_priorities(batch.ids, td_error)",
+    **dict.fromkeys(("state_dict", "dump", "dumps"), "buffer.save(path)"),
+    **dict.fromkeys(("load", "loads", "load_state_dict"), "relive.load(path)"),
+}
+
+
+def absent(buffer: object, name: str) -> NoReturn:
+    """Raise the error of an attribute that a buffer lacks, with relive's name for it."""
+    from difflib import get_close_matches  # only for an error
+
+    kind = type(buffer).__name__
+    near = [] if name.startswith("_") else get_close_matches(name, dir(type(buffer)), 1, 0.7)
+    meant = _OTHER_NAMES.get(name) or (f"buffer.{near[0]}" if near else "")
+    raise AttributeError(f"{kind!r} object has no attribute {name!r}" + (f": use `{meant}`" if meant else ""))
 
 
 def hinting(construct: Callable[_Given, None]) -> Callable[_Given, None]:
