@@ -271,7 +271,8 @@ class Checkout:
         return [f"{file.relative_to(self.root)}: {lines(file)}" for file in sorted((self.root / "tests").rglob("*.py"))]
 
     def long_files(self) -> list[str]:
-        files = [*self.files.values(), *sorted((self.root / "native").glob("*.[ch]pp"))]
+        others = (sorted(self.root.glob(pattern)) for pattern in ("lab/src/**/*.py", "native/*.[ch]pp"))
+        files = [*self.files.values(), *(file for found in others for file in found)]
         counts = [(file.relative_to(self.root), code_lines(file)) for file in files]
         return [f"{path}: {count}" for path, count in counts if count > LONG]
 
