@@ -7,6 +7,8 @@ import functools
 import io
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -90,8 +92,27 @@ def test_every_command_is_on_some_page_and_shows_an_example() -> None:
     named = {command_of(words)[0] for page in PAGES for words, _ in uses(read(page))}
     every = [command for program in PROGRAMS for command in commands((program,)) if command not in ELSEWHERE]
     assert set(every) <= named
-    for command in every:
+    for command in {*every, *(command[:-1] for command in every)} - {("relive", "shm")}:
         assert "Example:" in help_of(command), command
+
+
+def test_no_group_of_options_has_a_stuttering_name() -> None:
+    for command in (command for program in PROGRAMS for command in commands((program,)) if command not in ELSEWHERE):
+        groups = re.findall(r"^\W*((?:\w+ )*options)\W*$", help_of(command), re.MULTILINE)
+        assert groups or command == ("relive", "doctor"), command
+        assert not [name for name in groups if len(set(name.split())) < len(name.split())]
+
+
+def test_parsing_loads_no_pytorch() -> None:
+    code = (
+        "import sys, relive.cli, relive_lab.cli\n"
+        "for lab, *words in ((False, 'inspect'), (True,), (True, 'train')):\n"
+        "    try: (relive_lab if lab else relive).cli.main([*words, '--help'])\n"
+        "    except SystemExit: pass\n"
+        "print('loaded', sorted({'torch', 'gymnasium', 'matplotlib'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.endswith("loaded []\n")
 
 
 def test_the_script_for_the_evidence_runs_the_commands_of_the_page() -> None:

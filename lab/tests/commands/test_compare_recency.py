@@ -59,8 +59,3 @@ def test_from_the_command_to_the_table(
     assert len(lines) == 3
     assert lines[2].startswith(f"| {task}, ")
     assert lines[2].count("|") == lines[0].count("|") == len(ARMS) + 2
-
-
-def test_too_short_a_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "recency", "--steps", "100"]) == 2
-    assert "Expected at least 5120, got `100` - at `--steps`" in capsys.readouterr().err

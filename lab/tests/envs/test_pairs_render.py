@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -14,7 +13,6 @@ import pytest
 from depth import some
 from needs import needs
 
-from relive.errors import ArgumentError
 from relive_lab.envs import PairsTradingEnv
 
 ID = "relive/PairsTrading-v0"
@@ -86,17 +84,6 @@ def test_human_mode_draws_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     env.close()
     env.close()
     assert plt.get_fignums() == before
-
-
-def test_rendering_needs_a_mode_and_an_episode() -> None:
-    env = PairsTradingEnv()
-    env.reset(seed=0)
-    text = "Expected `human` or `rgb_array`, got `None` - at `PairsTrading-v0(render_mode)`: pass it to"
-    with pytest.raises(ArgumentError, match=re.escape(text)):
-        env.render()
-    text = "Expected an episode, got a picture before one - at `PairsTrading-v0.render`: call `reset` first"
-    with pytest.raises(ArgumentError, match=re.escape(text)):
-        PairsTradingEnv(render_mode="rgb_array").render()
 
 
 def environment() -> dict[str, str]:
