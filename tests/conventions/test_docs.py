@@ -44,19 +44,11 @@ EXAMPLES = {
 ELSEWHERE = {"ray_dqn.py", "ray_trajectories.py"}  # tests/ray runs them, on its cluster
 # Pages and examples whose code needs a library that may not be there.
 NEEDED = {
-    "action_chunks.py": "torch",
-    "behaviour_cloning.py": "pyarrow",
-    "d4rl_to_batch.py": "h5py",
-    "demonstrations_half_and_half.py": "torch",
-    "lerobot.md": "torch",
-    "per_dqn.py": "torch",
-    "r2d2.py": "torch",
-    "sac_use_per.py": "stable_baselines3",
-    "start_or_resume.py": "torch",
-    "recipes.md": "torch",
-    "robots.md": "pyarrow",
-    "reaching_sb3.py": "stable_baselines3",
-    "stable-baselines3.md": "stable_baselines3",
+    "h5py": "d4rl_to_batch.py",
+    "pyarrow": "behaviour_cloning.py robots.md",
+    "stable_baselines3": "sac_use_per.py reaching_sb3.py stable-baselines3.md",
+    "torch": "action_chunks.py demonstrations_half_and_half.py per_dqn.py r2d2.py start_or_resume.py "
+    "lerobot.md recipes.md",
 }
 # Other tests cover what these do, and they take seconds.
 LONGER = {"reaching_sb3.py"}
@@ -66,6 +58,13 @@ WITH_CODE = [page for page in PAGES if any(block.language == "python" for block 
 
 def names(pages: list[Path]) -> list[str]:
     return [str(page.relative_to(ROOT)) for page in pages]
+
+
+def look_for_needed(path: Path) -> None:
+    """Skip the test if a library is missing that a page or an example needs."""
+    for library, names in NEEDED.items():
+        if path.name in names.split():
+            needs(library)
 
 
 def installed(mark: str) -> bool:
@@ -100,8 +99,7 @@ def spared(names: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=names(WITH_CODE))
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page.name in NEEDED:
-        needs(NEEDED[page.name])
+    look_for_needed(page)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "examples")
     monkeypatch.setenv("MPLBACKEND", "Agg")
@@ -127,8 +125,7 @@ LOADED = ["torch", "torch._dynamo", "gymnasium.vector"]
 @pytest.mark.parametrize("name", spared(list(EXAMPLES)))
 def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = ROOT / "examples" / name
-    if path.name in NEEDED:
-        needs(NEEDED[path.name])
+    look_for_needed(path)
     monkeypatch.chdir(tmp_path)
     resumes = path.name == "start_or_resume.py"
     for _ in range(2 if resumes else 1):

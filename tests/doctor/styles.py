@@ -210,6 +210,8 @@ class SharedMemory(Ring):
 class Tensors(Ring):
     """Columns that are tensors."""
 
+    batch = 64
+
     def column(self, name: str, kind: type) -> Any:
         import torch
 
@@ -319,7 +321,7 @@ class Episodes(Loop):
 class Numbered(Ring):
     """A prioritized ring whose handles name steps; with values that are written back, and saves."""
 
-    arrays = None  # type: ignore[assignment]
+    arrays, batch = None, 64  # type: ignore[assignment]
 
     def begin(self) -> None:
         super().begin()
