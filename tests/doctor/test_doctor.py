@@ -148,14 +148,14 @@ def test_what_is_no_pipeline_is_refused(pipeline: Any, choices: Any, text: str) 
         ("relive-windows", 0, ""),
         ("relive-by-hand", 1, "A"),
         ("fasttd3", 1, "ABD"),
-        ("styles:Whole", 0, ""),
-        ("user_pipeline:late", 1, "CF"),
+        ("styles:Stored", 0, ""),
+        ("user_pipeline:ends", 1, "A"),
     ],
 )
 def test_the_command_says_it_by_its_status_and_in_json(
     name: str, status: int, tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    text = "from styles import Numbered\ndef late():\n    return Numbered('slots for steps')\n"
+    text = "from styles import Stored\ndef ends():\n    return Stored('done either')\n"
     (tmp_path / "user_pipeline.py").write_text(text)
     monkeypatch.chdir(tmp_path)  # modules in the current folder are found
     page = tmp_path / "report.html"
