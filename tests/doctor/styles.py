@@ -128,10 +128,11 @@ class Ring(Loop):
         kept = np.dtype(self.fault.removeprefix("rewards as ")) if self.fault.startswith("rewards as") else np.float64
         kinds = (np.float64, kept, bool, bool, np.float64, bool)
         self.data = {name: self.column(name, kind) for name, kind in zip(COLUMNS, kinds, strict=True)}
-        self.head, self.size = [0] * self.lanes, [0] * self.lanes
+        self.head, self.size, self.memo = [0] * self.lanes, [0] * self.lanes, {}
 
     def add(self, lane: int, *step: Any) -> None:
         at = self.head[lane] % self.rows
+        self.memo.clear()
         for name, value in zip(COLUMNS, (*step, False), strict=True):
             clipped = min(value, 1.0) if self.fault == "clips rewards" and name == "reward" else value
             self.data[name][lane, at] = clipped.item() if hasattr(clipped, "item") else clipped
@@ -141,6 +142,7 @@ class Ring(Loop):
         self.size[lane] = min(self.head[lane], self.rows) if whole else max(self.size[lane], pointer)
 
     def end_streams(self) -> None:
+        self.memo.clear()
         for lane in range(self.lanes):
             if self.head[lane]:
                 self.data["cut"][lane, (self.head[lane] - 1) % self.rows] = True
@@ -162,9 +164,10 @@ class Ring(Loop):
         return [self.item(*at) for at in self.slots()]
 
     def folded(self, places: list[tuple[int, int]]) -> list[Item]:
-        """Fold the window at each place, once if it was drawn several times."""
-        items = {place: self.item(*place) for place in {*places}}
-        return [items[place] for place in places]
+        """Fold the window at each place, once until the next step is added."""
+        for place in {*places} - self.memo.keys():
+            self.memo[place] = self.item(*place)
+        return [self.memo[place] for place in places]
 
     def sample(self, n: int) -> Any:
         if self.fault == "the same batch":
@@ -224,7 +227,7 @@ class Records(Ring):
     def begin(self) -> None:
         kinds = [(name, bool if name in ("terminated", "truncated", "cut") else float) for name in COLUMNS]
         self.data: Any = np.zeros((self.lanes, self.rows), kinds)
-        self.head, self.size = [0] * self.lanes, [0] * self.lanes
+        self.head, self.size, self.memo = [0] * self.lanes, [0] * self.lanes, {}
 
     arrays = None  # type: ignore[assignment]
 
@@ -393,6 +396,7 @@ class Numbered(Ring):
 
     def load(self, saved: Any) -> None:
         vars(self).update(saved)
+        self.memo = {}
 
 
 class Whole(Numbered):

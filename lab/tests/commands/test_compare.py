@@ -33,6 +33,7 @@ def test_what_the_arms_set() -> None:
     assert found["prioritized"] == dataclasses.replace(base, use_per=True)
     assert found["precision"] == dataclasses.replace(base, use_per=True, priority="precision")
     assert found["uniform, 3-step"] == dataclasses.replace(base, n_step=3)
+    assert (base.hidden_sizes, base.reward_scale, base.update_every) == ((64, 64), 0.1, 1)
 
 
 @pytest.mark.parametrize(
@@ -58,47 +59,25 @@ def test_the_line_that_says_what_a_difference_means(
     assert verdict("it", "final return", Estimate(*difference), base, seeds).endswith(("].", ")."))
 
 
+PUBLISHED: dict[str, Any] = {
+    "env_id": "relive/PairsTrading-v0", "env_kwargs": {"mode": "break", "sigma": 1.0, "cost": 0.5},
+    "total_steps": 50_000, "per_alpha": 0.6, "per_beta_start": 0.4, "per_beta_end": 1.0, "per_beta_anneal_steps": 6_125,
+    "gamma": 0.97, "buffer_capacity": 100_000, "batch_size": 64, "hidden_sizes": (32, 32), "learning_rate": 1e-3,
+    "tau": 0.01, "target_entropy": -1.0, "init_alpha": 0.1, "start_steps": 1_000, "update_every": 8,
+    "eval_every": 2_500, "eval_episodes": 200, "torch_threads": 1,
+}  # fmt: skip
+
+
 def test_the_settings_of_pairs_are_those_of_the_published_comparison() -> None:
     config = pairs_config(PairsLearner(), seed=3, use_per=True)
-    assert config == SACConfig(
-        env_id="relive/PairsTrading-v0",
-        env_kwargs={"mode": "break", "sigma": 1.0, "cost": 0.5},
-        total_steps=50_000,
-        seed=3,
-        use_per=True,
-        per_alpha=0.6,
-        per_beta_start=0.4,
-        per_beta_end=1.0,
-        per_beta_anneal_steps=6_125,
-        gamma=0.97,
-        buffer_capacity=100_000,
-        batch_size=64,
-        hidden_sizes=(32, 32),
-        learning_rate=1e-3,
-        tau=0.01,
-        target_entropy=-1.0,
-        init_alpha=0.1,
-        start_steps=1_000,
-        update_every=8,
-        eval_every=2_500,
-        eval_episodes=200,
-        torch_threads=1,
-    )
+    assert config == SACConfig(**PUBLISHED, seed=3, use_per=True)
+    assert pairs_config(PairsLearner(), 3, use_per=False) == dataclasses.replace(config, use_per=False)
     front_page = pairs_config(PairsLearner(num_envs=10, learning_rate=1.5e-3), seed=3, use_per=True)
     assert front_page == dataclasses.replace(config, num_envs=10, learning_rate=1.5e-3)
-    rare = pairs_config(PairsLearner(mode="dislocation"), seed=3, use_per=False)
-    assert (rare.env_kwargs["sigma"], rare.update_every, rare.total_steps) == (0.3, 16, 150_000)
-    assert rare.per_beta_anneal_steps == 149_000 // 16
-    own = pairs_config(PairsLearner(mode="dislocation", sigma=1.0, episodes=100), seed=3, use_per=False)
-    assert (own.env_kwargs["sigma"], own.update_every, own.total_steps) == (1.0, 16, 10_000)
-
-
-def test_the_arms_of_a_comparison_differ_in_one_flag() -> None:
-    uniform, prioritized = (pairs_config(PairsLearner(), 0, use_per=per) for per in (False, True))
-    assert dataclasses.replace(uniform, use_per=True) == prioritized
-    uniform, prioritized = (pendulum_config(0, 5_000, use_per=per) for per in (False, True))
-    assert dataclasses.replace(uniform, use_per=True) == prioritized
-    assert (uniform.hidden_sizes, uniform.reward_scale, uniform.update_every) == ((64, 64), 0.1, 1)
+    for changes, found in (({}, (0.3, 16, 150_000)), ({"sigma": 1.0, "episodes": 100}, (1.0, 16, 10_000))):
+        rare = pairs_config(PairsLearner(mode="dislocation", **changes), seed=3, use_per=False)
+        assert (rare.env_kwargs["sigma"], rare.update_every, rare.total_steps) == found
+        assert changes or rare.per_beta_anneal_steps == 149_000 // 16
 
 
 def test_quick_takes_few_seeds_and_fewer_episodes() -> None:
