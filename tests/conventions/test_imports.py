@@ -1,4 +1,4 @@
-"""`import relive` loads NumPy and little else."""
+"""`import relive` loads NumPy and little else, and so do the lab and the commands until they need more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 import relive
 
-HEAVY = {"torch", "jax", "ray", "gymnasium", "minari", "safetensors", "matplotlib", "tyro", "rich", "skfolio"}
+HEAVY = {"torch", "jax", "ray", "gymnasium", "minari", "safetensors", "matplotlib", "tyro", "rich"}
+HEAVY |= {"skfolio", "pandas", "sklearn"}
 # Each takes a noticeable part of the 6 ms that an import may take.
 SLOW = {"dataclasses", "numpy.typing", "hashlib", "threading", "mmap", "sqlite3"}
 SLOW |= {"relive._ring._native", "relive._ring.kernels_numpy", "relive._ring.kernel_types", "relive._schema.spaces"}
@@ -23,11 +24,28 @@ buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(3), action=relive.Fi
 buffer.add(obs=np.zeros(3), action=0, reward=0, next_obs=np.ones(3), terminated=False, truncated=False)
 buffer.sample(2)
 """
+PARSE = """
+import contextlib, io, relive.cli, relive_lab.cli
+for main, *words in ((relive.cli.main, "inspect"), (relive_lab.cli.main,), (relive_lab.cli.main, "train")):
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        main([*words, "--help"])
+"""
+LAB = "import relive_lab\nfrom relive_lab import TrainResult, statistics"
+ENVS = "import gymnasium, relive_lab.envs\ngymnasium.make('relive/PairsTrading-v0').reset(seed=0)"
+# What each stage loads of optional packages; that `rich` is seen shows that a package would be.
+LOADED = {
+    USE: set(),
+    "import rich": {"rich"},
+    PARSE: {"tyro"},
+    LAB: set(),
+    "import relive.doctor": {"gymnasium"},
+    ENVS: set(),
+}
 STAR = "buffer = batch = 1\nfrom relive import *"
 MODULES = "import relive.gymnasium, relive.mixture, relive.testing"
 ALL = "import relive, warnings\nwarnings.simplefilter('ignore')\n"
 ALL += "missing = [name for name in dir(relive) if not hasattr(relive, name)]"
-STAGES = ["import relive", USE, "import relive.doctor", "import rich", STAR, MODULES, STAR, ALL]
+STAGES = ["import relive", *LOADED, STAR, MODULES, STAR, ALL]
 PROGRAM = """
 import json, sys, numpy
 for statement in json.loads(sys.argv[1]):
@@ -54,12 +72,9 @@ def test_an_import_loads_what_a_first_buffer_needs(seen: list[tuple[set[str], ..
     assert sum(name.startswith("relive") for name in loaded) <= MOST
 
 
-@pytest.mark.parametrize(
-    ("statement", "heavy"), [(USE, set()), ("import relive.doctor", {"gymnasium"}), ("import rich", {"rich"})]
-)
-def test_no_optional_package_is_loaded(statement: str, heavy: set[str], seen: list[tuple[set[str], ...]]) -> None:
-    """Check a first buffer and the doctor; the third shows that a loaded package is seen."""
-    assert seen[STAGES.index(statement)][0] & HEAVY == heavy
+@pytest.mark.parametrize("statement", LOADED)
+def test_no_optional_package_is_loaded_before_it_is_needed(statement: str, seen: list[tuple[set[str], ...]]) -> None:
+    assert seen[STAGES.index(statement)][0] & HEAVY == LOADED[statement]
 
 
 def test_every_public_name_is_there_and_listed(seen: list[tuple[set[str], ...]]) -> None:
