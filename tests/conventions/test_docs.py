@@ -119,7 +119,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 # Whatever makes PyTorch's optimizers imports its compiler, which takes longer than most examples.
-LOADED = ["torch", "torch._dynamo", "gymnasium.vector"]
+LOADED = ["torch", "torch._dynamo", "gymnasium", "hypothesis.strategies"]
 
 
 @pytest.mark.parametrize("name", spared(list(EXAMPLES)))
