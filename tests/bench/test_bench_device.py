@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from contextlib import contextmanager, nullcontext
 from itertools import islice
@@ -9,11 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from answers import answer, cell
 from benchmarks import device, report, worker
 from benchmarks.harness import run_question
 from benchmarks.peers import Spec, Unsupported, adapter
 from benchmarks.peers.device import TURNS, ReliveOnDevice, TensorsByHand, TorchrlOnDevice, gpu
-from benchmarks.question import TINY, Answer, Cell, Row
+from benchmarks.question import TINY, Answer
 from needs import needs
 
 torch = needs("torch")
@@ -21,9 +23,9 @@ torch = needs("torch")
 
 @pytest.mark.slow
 def test_the_short_form_runs_and_says_where() -> None:
-    answer = run_question(device.QUESTION, TINY, ["relive"])
-    assert set(answer.rows["relive"].cells) == {setting.key for setting in answer.settings}
-    text, name = report.markdown([answer], {}), gpu()
+    found = run_question(device.QUESTION, TINY, ["relive"])
+    assert set(found.rows["relive"].cells) == {setting.key for setting in found.settings}
+    text, name = report.markdown([found], {}), gpu()
     assert (f"On one {name}" if name else "**No GPU was there.**") in text
     assert "asked of relive | asked | measured" in text
 
@@ -57,23 +59,22 @@ def on_a_gpu(torchrl: str) -> Answer:
     """Make an answer as if measured there: relive 10 us, by hand 20, a copy 8, TorchRL 300; 500, 1,000 and no bytes."""
     settings = device.columns(device.ON_GPU, on_gpu=True)
     figures = {"relive": (10.0, 500), "tensors": (20.0, 1000), "limit": (8.0, None), "torchrl-plain": (300.0, 1000)}
-    rows = {}
-    for name, (figure, memory) in figures.items():
-        cells = {s.key: Cell(1.0, figure, chunks=1, calls=1, cpu=1.0) for s in settings}
-        rows[name] = Row(torchrl, "torch", cells, memory=memory)
-    return Answer(device.QUESTION, TINY, settings, rows)
+    cells = {name: {each.key: cell(figure) for each in settings} for name, (figure, _) in figures.items()}
+    more = {name: {"version": torchrl, "output": "torch", "memory": memory} for name, (_, memory) in figures.items()}
+    made = answer(device.QUESTION, cells, **more)
+    return dataclasses.replace(made, settings=settings)
 
 
 def test_goals_are_those_of_the_medians_of_captured_calls() -> None:
-    answer = on_a_gpu("0.14.1, CUDA tree")
-    assert len({setting.key for setting in answer.settings}) == len(answer.settings)
-    asked = {(v["at_least"], v["at_most"]): v["figure"] for v in report.target_figures(answer)}
+    made = on_a_gpu("0.14.1, CUDA tree")
+    assert len({setting.key for setting in made.settings}) == len(made.settings)
+    asked = {(v["at_least"], v["at_most"]): v["figure"] for v in report.target_figures(made)}
     assert asked == {
         (None, 260): 10.0, (None, 320): 10.0, (1, None): 30.0, (None, 4): 1.25, (None, 100): 10.0, (None, 0.62): 0.5,
     }  # fmt: skip
-    for row in answer.rows.values():
+    for row in made.rows.values():
         row.cells = {key: cell for key, cell in row.cells.items() if not key.endswith("captured")}
-    assert [v["at_most"] for v in report.target_figures(answer) if v["figure"] is not None] == [0.62]
+    assert [v["at_most"] for v in report.target_figures(made) if v["figure"] is not None] == [0.62]
 
 
 def test_a_tree_on_the_cpu_is_not_the_one_that_is_asked_about() -> None:

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from answers import answer, question
 from benchmarks import harness, report, suite, trajectories
 from benchmarks.harness import cell_of, run_question
 from benchmarks.peers import Unsupported, adapter
 from benchmarks.peers.trajectories import TrajectoryPeer
-from benchmarks.question import TINY, Answer, Cell, Found, Question, Row, Setting, Target
+from benchmarks.question import TINY, Cell, Found, Setting, Target
 from benchmarks.workload import rollouts
 
 LENGTH, WIDTH = 5, 3
@@ -103,27 +104,25 @@ def test_what_was_found_once_becomes_a_cell() -> None:
 
 
 def test_report_of_cells_with_units_of_their_own() -> None:
-    settings = [
+    target = Target("blocks, ms", trajectories.own_figure("a", 1e-3), at_most=2)
+    asked = question(
         Setting("a", "blocks, ms", {}, table="T", scale=1e-3),
         Setting("b", "on disk, MB", {}, table="T", unit="bytes", scale=1e-6),
-    ]
-
-    def nothing(peer: object, values: object) -> Found:
-        return Found(())
-
-    target = Target("blocks, ms", trajectories.own_figure("a", 1e-3), at_most=2)
-    asked = Question("x", "X", "text", (), lambda _: settings, nothing, (target,), single=True, unit="")
-    rows = {
-        "relive": Row("1", "torch", {"a": cell_of(Found((1e3, 2e3, 3e3))), "b": cell_of(Found((5e6,)))}),
-        "torchsave": Row("2", "torch", {"b": cell_of(Found((4e6,)))}),
-        "rlinf": Row("3", "torch", {"a": cell_of(Found((1e5, 2e5, 3e5))), "b": cell_of(Found((1e7,)))}),
+        targets=[target],
+        single=True,
+        unit="",
+    )
+    peers = {
+        "relive": {"a": cell_of(Found((1e3, 2e3, 3e3))), "b": cell_of(Found((5e6,)))},
+        "torchsave": {"b": cell_of(Found((4e6,)))},
+        "rlinf": {"a": cell_of(Found((1e5, 2e5, 3e5))), "b": cell_of(Found((1e7,)))},
     }
-    answer = Answer(asked, TINY, settings, rows)
-    lines = report.section(answer)
+    made = answer(asked, peers, **{peer: {"output": "torch"} for peer in peers})
+    lines = report.section(made)
     assert "Figures as the columns say: the median of single calls (their 99th percentile)." in lines
     assert "| **relive 1** | torch | 2.00 (2.00) x0.0100 | 5.00 x0.50 |" in lines
     assert "| `torch.save` by hand 2 | torch | - | 4.00 x0.40 |" in lines
     assert "| RLinf 3 | torch | **200 (200) x1.00** | **10.0 x1.00** |" in lines
     assert lines[-1] == "| blocks, ms | ≤ 2 | 2.00 | pass |"
-    found = report.as_json([answer], {})["questions"][0]["settings"]
+    found = report.as_json([made], {})["questions"][0]["settings"]
     assert [setting["unit"] for setting in found] == ["µs", "bytes"]

@@ -6,18 +6,17 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
+from answers import answer, cell, question
 from benchmarks import harness, report, suite
 from benchmarks.harness import Chunk, run_question, summarize, undisturbed
 from benchmarks.peers import ADAPTERS, Peer, Spec, adapter
 from benchmarks.question import (
     TINY,
-    Answer,
     Cell,
-    Question,
-    Row,
     Setting,
     Target,
     count,
@@ -75,16 +74,6 @@ def test_questions_are_those_that_the_command_offers() -> None:
     assert files == set(suite.NAMES)
 
 
-def test_a_question_is_written_as_json(tmp_path: Path) -> None:
-    out = tmp_path / "report.json"
-    assert "## Three-step returns against one step" in suite.run_suite(
-        ["n_step"], scale=TINY, peers=["relive"], out=out
-    )
-    found = json.loads(out.read_text())
-    assert found["questions"][0]["peers"]["relive"]["cells"]["add-n3"]["p20"] > 0
-    assert {target["verdict"] for target in found["questions"][0]["targets"]} <= {"pass", "**LOSE**"}
-
-
 def test_a_peer_that_dies_or_does_not_import_costs_its_own_cells_only(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -102,33 +91,19 @@ def test_a_peer_that_dies_or_does_not_import_costs_its_own_cells_only(
     assert len(answer.rows["relive"].cells) == 6
 
 
-def answered() -> Answer:
-    """Make an answer of two settings; relive 2 and 3 us, a prioritized library 10, one without priorities 6."""
+A, B = Setting("a", "A", {}), Setting("b", "B", {})
 
-    def cell(figure: float) -> Cell:
-        return Cell(p20=figure, median=figure, chunks=1, calls=1, cpu=1.0)
 
-    def nothing(peer: object, values: object) -> None:
-        raise NotImplementedError
-
+def test_report_holds_relive_against_its_targets() -> None:
     targets = (
         Target("library", times_faster("a"), at_least=4),
         Target("prioritized", times_faster("a", than="prioritized"), at_least=4),
         Target("growth", own_ratio("b", "a"), at_most=1.5),
         Target("absent", times_faster("b", than="numpy"), at_least=1),
     )
-    settings = [Setting("a", "A", {}), Setting("b", "B", {})]
-    asked = Question("x", "X", "text", (), lambda _: settings, nothing, targets)  # type: ignore[arg-type]
-    rows = {
-        "relive": Row("1", "numpy", {"a": cell(2.0), "b": cell(3.0)}),
-        "cpprb": Row("2", "numpy", {"a": cell(10.0)}, notes={"b": "no such thing"}),
-        "sb3": Row("3", "torch", {"a": cell(6.0)}),
-    }
-    return Answer(asked, TINY, settings, rows)
-
-
-def test_report_holds_relive_against_its_targets() -> None:
-    lines = report.section(answered())
+    peers = {"relive": {"a": cell(2.0), "b": cell(3.0)}, "cpprb": {"a": cell(10.0)}, "sb3": {"a": cell(6.0)}}
+    more: dict[str, Any] = {"cpprb": {"notes": {"b": "no such thing"}}, "sb3": {"output": "torch"}}
+    lines = report.section(answer(question(A, B, targets=targets), peers, **more))
     assert "| **relive 1** | numpy | 2.00 (2.00) x0.33 | 3.00 (3.00) |" in lines
     assert "| cpprb 2 | numpy | 10.0 (10.0) x1.67 | - |" in lines
     assert "| Stable-Baselines3 3 | torch | **6.00 (6.00) x1.00** | - |" in lines
@@ -160,9 +135,6 @@ def test_single_calls_have_a_median_and_a_tail_of_their_own() -> None:
 
 
 def test_report_of_single_calls_and_of_memory() -> None:
-    def cell(median: float, p99: float) -> Cell:
-        return Cell(p20=0.5, median=median, chunks=1, calls=1, cpu=1.0, p99=p99)
-
     targets = (
         Target("growth", own_ratio("b", "a"), at_most=2),
         Target("tail", own_ratio("b", "a", tail=True), at_most=2),
@@ -171,14 +143,9 @@ def test_report_of_single_calls_and_of_memory() -> None:
         Target("smaller", times_smaller("cpprb"), at_least=3),
         Target("no such peer", times_smaller("flashbax"), at_least=3),
     )
-    settings = [Setting("a", "A", {}), Setting("b", "B", {})]
-    choices = {"single": True, "memory": "b", "growth": True}
-    asked = Question("x", "X", "text", (), lambda _: settings, lambda *_: lambda calls: None, targets, **choices)
-    rows = {
-        "relive": Row("1", "numpy", {"a": cell(2.0, 4.0), "b": cell(3.0, 12.0)}, memory=90.0),
-        "cpprb": Row("2", "numpy", {"a": cell(4.0, 8.0)}, memory=180.0),
-    }
-    lines = report.section(Answer(asked, TINY, settings, rows))
+    asked = question(A, B, targets=targets, single=True, memory="b", growth=True)
+    peers = {"relive": {"a": cell(2.0, 4.0), "b": cell(3.0, 12.0)}, "cpprb": {"a": cell(4.0, 8.0)}}
+    lines = report.section(answer(asked, peers, relive={"memory": 90.0}, cpprb={"memory": 180.0}))
     assert "Figures in µs: the median of single calls (their 99th percentile)." in lines
     assert "| | output | A | B | last / first | bytes a step |" in lines
     assert "| **relive 1** | numpy | 2.00 (4.00) x0.50 | 3.00 (12.0) | 1.50 | 90 |" in lines
@@ -290,7 +257,11 @@ def test_command_prints_and_writes_a_report(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(suite, "QUICK", TINY)
-    out = tmp_path / "report.md"
+    out = tmp_path / "report.json"
     bench.main(("n_step",), quick=True, peers=("relive",), out=out)
-    assert "## Three-step returns against one step" in capsys.readouterr().out
-    assert "relive's kernels" in out.read_text()
+    shown = capsys.readouterr().out
+    assert "## Three-step returns against one step" in shown
+    assert "relive's kernels" in shown
+    found = json.loads(out.read_text())
+    assert found["questions"][0]["peers"]["relive"]["cells"]["add-n3"]["p20"] > 0
+    assert {target["verdict"] for target in found["questions"][0]["targets"]} <= {"pass", "**LOSE**"}

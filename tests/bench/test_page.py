@@ -7,8 +7,9 @@ import re
 from typing import Any
 
 import pytest
+from answers import answer, cell
 from benchmarks import charts, page, report, suite
-from benchmarks.question import TINY, Answer, Cell, Row, Setting
+from benchmarks.question import TINY, Answer, Setting
 
 DATA: dict[str, Any] = json.loads(page.DATA.read_text(encoding="utf-8"))
 WRITE = "python -m benchmarks.page --draw"
@@ -28,33 +29,32 @@ def test_the_tables_are_those_of_the_figures(name: str) -> None:
 
 
 def test_all_figures_are_of_one_version_and_one_size_of_run() -> None:
-    versions = {answer.rows["relive"].version for answer in kept().values()}
+    versions = {found.rows["relive"].version for found in kept().values()}
     assert versions == {DATA["machine"]["relive"]}
     assert len({found["scale"] for found in DATA["questions"]}) == 1
 
 
 def test_the_front_chart_has_every_library_with_its_figure() -> None:
-    answer = kept()["behind_learner"]
+    learner = kept()["behind_learner"]
     drawn = (page.DOCS / "images" / "behind_learner.svg").read_text(encoding="utf-8")
-    values = charts.column(answer, "cycle-learner", versions=True) | charts.column(
-        answer, "plain-learner", versions=True
+    values = charts.column(learner, "cycle-learner", versions=True) | charts.column(
+        learner, "plain-learner", versions=True
     )
     names = {name.split()[0] for name in values}
     assert {"relive", "Stable-Baselines3"} <= names
     assert not [name for name in names if f">{name}" not in drawn], WRITE
-    shown = charts.shown(charts.column(answer, "cycle-learner")["relive"], "µs")
+    shown = charts.shown(charts.column(learner, "cycle-learner")["relive"], "µs")
     assert f">{shown}<" in drawn, WRITE
     assert "shorter is better" in drawn
 
 
-def answered(question: str, cells: dict[str, dict[str, float]]) -> dict[str, Answer]:
+def answered(question: str, figures: dict[str, dict[str, float]]) -> dict[str, Answer]:
     """Make an answer with a figure of every key of each peer."""
     asked = suite.question(question)
-    rows = {
-        peer: Row("1", "numpy", {key: Cell(v, v, 1, 1, 1.0, v if asked.single else None) for key, v in found.items()})
-        for peer, found in cells.items()
+    cells = {
+        peer: {key: cell(v, v if asked.single else None) for key, v in found.items()} for peer, found in figures.items()
     }
-    return {question: Answer(asked, TINY, asked.settings(TINY), rows)}
+    return {question: answer(asked, cells)}
 
 
 def test_a_call_that_is_lost_stands_in_the_table_with_its_reason() -> None:
@@ -69,15 +69,8 @@ def test_a_call_that_is_lost_stands_in_the_table_with_its_reason() -> None:
 
 
 def test_a_cliff_stands_beside_its_plain_form_with_what_is_asked() -> None:
-    cells = {
-        "mixture": 30.0,
-        "mixture-plain": 10.0,
-        "recorder": 3.0,
-        "recorder-plain": 1.0,
-        "cut": 2.0,
-        "time-major": 5.0,
-    }
-    answers = answered("cliffs", {"relive": cells})
+    plain = {"mixture": 30.0, "mixture-plain": 10.0, "recorder": 3.0, "recorder-plain": 1.0}
+    answers = answered("cliffs", {"relive": {**plain, "cut": 2.0, "time-major": 5.0}})
     found = list(page.misses(answers))
     assert re.search(r"\| 256 of a `Mixture` of two \| ≤ 2.2 \| 3.00 \|", "\n".join(found))
     table = "\n".join(report.tables(answers["cliffs"]))
@@ -98,9 +91,9 @@ def test_figures_between_marks_are_replaced_and_the_rest_stays() -> None:
 
 
 def test_kept_figures_come_back_as_they_were() -> None:
-    answer = answered("small_rows", {"relive": {"32": 2.0}, "rlox": {"32": 4.0}})["small_rows"]
-    found = json.loads(json.dumps(report.as_json([answer], {})))["questions"][0]
-    back = report.restored(found, answer.question, TINY)
-    assert back.rows == answer.rows
-    assert [(s.key, s.label, s.table) for s in back.settings] == [(s.key, s.label, s.table) for s in answer.settings]
+    made = answered("small_rows", {"relive": {"32": 2.0}, "rlox": {"32": 4.0}})["small_rows"]
+    found = json.loads(json.dumps(report.as_json([made], {})))["questions"][0]
+    back = report.restored(found, made.question, TINY)
+    assert back.rows == made.rows
+    assert [(s.key, s.label, s.table) for s in back.settings] == [(s.key, s.label, s.table) for s in made.settings]
     assert isinstance(back.settings[0], Setting)

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from told import damage, out_of
 
 from relive.cli import main
 from relive.trajectories import TrajectoryReplayBuffer
@@ -23,45 +24,31 @@ def _directory(tmp_path):
 
 
 def test_inspect_shows_what_is_there(directory, capsys):
-    assert main(["inspect", str(directory)]) == 0
-    out = capsys.readouterr().out
-    for text in (
-        "3",
-        "42",
-        "shortest 4, median 7, longest 10",
-        "0 (oldest) to 2 (newest)",
-        "curr_obs.states",
-        "float32",
-    ):
+    out = out_of(capsys, "inspect", directory)
+    shown = ("3", "42", "shortest 4, median 7, longest 10", "0 (oldest) to 2 (newest)", "curr_obs.states", "float32")
+    for text in (*shown, "next_obs.states (curr_obs one step later)", "all files are present"):
         assert text in out
-    assert "next_obs.states (curr_obs one step later)" in out
-    assert "all files are present" in out
 
 
 def test_inspect_names_what_is_missing_and_what_is_left_over(directory, capsys):
     (directory / "trajectory_000000000001.safetensors").unlink()
     (directory / "trajectory_000000000009.safetensors").write_bytes(b"x")
     (directory / ".tmp-trajectory_000000000010.safetensors").write_bytes(b"x")
-    assert main(["inspect", str(directory)]) == 1
-    out = capsys.readouterr().out
+    out = out_of(capsys, "inspect", directory, status=1)
     assert "trajectory_000000000001.safetensors: missing" in out
     assert "trajectory_000000000009.safetensors: not in the index" in out
-    assert "1 unfinished writes" in " ".join(out.split())
+    assert "1 unfinished writes" in out
 
 
 def test_verify_reads_every_byte(directory, capsys):
-    assert main(["verify", str(directory)]) == 0
-    assert "All 3 trajectories are intact." in capsys.readouterr().out
+    assert "All 3 trajectories are intact." in out_of(capsys, "verify", directory)
     path = directory / "trajectory_000000000002.safetensors"
-    raw = bytearray(path.read_bytes())
-    for place in range(0, len(raw), 101):
-        raw[place] ^= 4
-        path.write_bytes(raw)
-        assert main(["verify", str(directory)]) == 1, place
-        out = " ".join(capsys.readouterr().out.split())
+    for place in range(0, path.stat().st_size, 101):
+        damage(path, place)
+        out = out_of(capsys, "verify", directory, status=1)
         assert "trajectory_000000000002.safetensors" in out
         assert "1 of 3 trajectories are damaged." in out
-        raw[place] ^= 4
+        damage(path, place)
 
 
 @pytest.mark.parametrize("other", [None, "notes.txt"])

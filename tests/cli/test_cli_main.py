@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,18 +17,6 @@ import relive
 from relive import trajectories
 from relive._ring import kernels
 from relive.cli import main
-
-COMMANDS = [[], ["inspect"], ["convert"], ["shm"]]
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_help_shows_an_example(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([*words, "--help"])
-    assert ended.value.code == 0
-    shown = capsys.readouterr().out
-    assert f"usage: {' '.join(['relive', *words])} " in shown
-    assert words == ["shm"] or "Example: " in shown
 
 
 def test_the_version() -> None:
@@ -91,24 +78,3 @@ def test_a_reader_that_ends_first_ends_the_command_quietly(words: list[str], tmp
     run = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(writer)
     assert (run.returncode, run.stderr) == (141, "")
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_no_group_of_options_has_a_stuttering_name(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([*words, "--help"])
-    shown = capsys.readouterr().out
-    groups = re.findall(r"^\W*((?:\w+ )?options)\W*$", shown, re.MULTILINE)
-    assert "options" in groups
-    assert not [name for name in groups if len(set(name.split())) < len(name.split())]
-
-
-def test_parsing_loads_no_pytorch() -> None:
-    code = (
-        "import sys; from relive.cli import main\n"
-        "try: main(['inspect', '--help'])\n"
-        "except SystemExit: pass\n"
-        "print('loaded', sorted({'torch', 'gymnasium', 'matplotlib'} & set(sys.modules)))"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert run.stdout.endswith("loaded []\n")

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from told import damage, out_of
 
 import relive
 from relive.checkpoints import inspection
 from relive.checkpoints.salvage import salvage
-from relive.cli import main
 from relive.testing.agreement import assert_same_batch
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, inspect
 
@@ -44,20 +44,9 @@ def buffer_of(sampler: Any = None, shape: tuple[int, ...] = (16, 16), stack: int
     return buffer
 
 
-def out_of(capsys: Any, *arguments: str, status: int = 0) -> str:
-    assert main(list(arguments)) == status
-    return " ".join(capsys.readouterr().out.split())
-
-
-def damage(file: Path, place: int) -> None:
-    raw = bytearray(file.read_bytes())
-    raw[place] ^= 4
-    file.write_bytes(raw)
-
-
 def test_inspect_shows_what_is_there(tmp_path, capsys):
     buffer_of(relive.Prioritized()).save(tmp_path)
-    out = out_of(capsys, "inspect", str(tmp_path))
+    out = out_of(capsys, "inspect", tmp_path)
     for text in (
         "1 (",
         "Transitions(",
@@ -127,7 +116,7 @@ def of_page(file: Path) -> Resources:
 )
 def test_the_page_of_a_save_needs_nothing_else(shape, stack, tmp_path, capsys):
     buffer_of(relive.Prioritized(), shape, stack).save(tmp_path / "save")
-    out_of(capsys, "inspect", str(tmp_path / "save"), "--html", str(tmp_path / "page.html"))
+    out_of(capsys, "inspect", tmp_path / "save", "--html", tmp_path / "page.html")
     page = of_page(tmp_path / "page.html")
     assert not page.found
     assert page.images == 12
@@ -143,7 +132,7 @@ def test_the_page_of_trajectories_needs_nothing_else(empty, tmp_path, capsys):
             images = np.zeros((length, 2, 16, 16, 3), np.uint8)
             rewards = np.ones((length, 2, 1), np.float32)
             buffer.add_trajectories([Trajectory(curr_obs={"a<b": images}, rewards=rewards)])
-    out_of(capsys, "inspect", str(tmp_path / "replay"), "--html", str(tmp_path / "page.html"))
+    out_of(capsys, "inspect", tmp_path / "replay", "--html", tmp_path / "page.html")
     page = of_page(tmp_path / "page.html")
     assert not page.found
     assert page.images == (0 if empty else 2)
@@ -152,7 +141,7 @@ def test_the_page_of_trajectories_needs_nothing_else(empty, tmp_path, capsys):
 
 def test_a_buffer_that_is_empty_can_be_inspected(tmp_path, capsys):
     relive.ReplayBuffer(relive.Schema(obs=relive.Field(2), action=relive.Field()), 10).save(tmp_path / "save")
-    out_of(capsys, "inspect", str(tmp_path / "save"), "--html", str(tmp_path / "page.html"))
+    out_of(capsys, "inspect", tmp_path / "save", "--html", tmp_path / "page.html")
     assert not of_page(tmp_path / "page.html").found
 
 
@@ -162,18 +151,18 @@ def test_verify_reads_every_byte_of_every_save(tmp_path, capsys):
     step = {"obs": np.ones((2, 16, 16), np.uint8), "action": [0, 0], "reward": [0, 0]}
     buffer.add(**step, terminated=[True, True], truncated=[False, False])
     buffer.save(tmp_path, keep=2)
-    assert "All 4 files are intact." in out_of(capsys, "verify", str(tmp_path))
+    assert "All 4 files are intact." in out_of(capsys, "verify", tmp_path)
     for file in sorted(tmp_path.glob("s*-*")):
         raw = file.read_bytes()
         for place in (0, 9, len(raw) // 2, len(raw) - 1):
             damage(file, place)
-            assert file.name in out_of(capsys, "verify", str(tmp_path), status=1), place
+            assert file.name in out_of(capsys, "verify", tmp_path, status=1), place
             file.write_bytes(raw)
         file.write_bytes(raw[:-1])
-        assert file.name in out_of(capsys, "verify", str(tmp_path), status=1)
+        assert file.name in out_of(capsys, "verify", tmp_path, status=1)
         file.write_bytes(raw)
     damage(tmp_path / "steps-0000000001.safetensors", 8 + 1000)
-    assert "offset" in out_of(capsys, "verify", str(tmp_path), status=1)
+    assert "offset" in out_of(capsys, "verify", tmp_path, status=1)
 
 
 def test_salvage_says_what_is_lost(tmp_path, capsys):
@@ -181,14 +170,13 @@ def test_salvage_says_what_is_lost(tmp_path, capsys):
     buffer.save(tmp_path / "save")
     (file,) = (tmp_path / "save").glob("steps-*")
     damage(file, file.stat().st_size // 2)  # a chunk has 16 frames, some of each lane
-    out = out_of(capsys, "salvage", str(tmp_path / "save"), str(tmp_path / "new"))
+    out = out_of(capsys, "salvage", tmp_path / "save", tmp_path / "new")
     lost = sum(map(int, re.findall(r"(\d+) of 40 steps are lost", out)))
     assert 14 <= lost <= 19
     assert f"{80 - lost} of 80 steps of save 1 written" in out
-    assert "All 2 files are intact." in out_of(capsys, "verify", str(tmp_path / "new"))
+    assert "All 2 files are intact." in out_of(capsys, "verify", tmp_path / "new")
     assert len(relive.load(tmp_path / "new")) == 80 - lost
-    assert main(["salvage", str(tmp_path / "save"), str(tmp_path / "new")]) == 2
-    assert "a new or an empty directory" in capsys.readouterr().err
+    assert "a new or an empty directory" in out_of(capsys, "salvage", tmp_path / "save", tmp_path / "new", status=2)
 
 
 @pytest.mark.parametrize("kind", ["save", "state"])
@@ -199,7 +187,7 @@ def test_salvage_takes_the_newest_save_that_can_be_used(kind, tmp_path, capsys):
     buffer.save(tmp_path / "save", keep=2)
     (file,) = (tmp_path / "save").glob(f"{kind}-*2.*")
     damage(file, file.stat().st_size // 2)
-    out = out_of(capsys, "salvage", str(tmp_path / "save"), str(tmp_path / "new"))
+    out = out_of(capsys, "salvage", tmp_path / "save", tmp_path / "new")
     assert "save 2 cannot be used" in out
     assert "80 of 80 steps of save 1 written" in out
 
@@ -235,8 +223,8 @@ def salvaged_hindsight(path: Path, capsys: Any, place: float | None) -> tuple[st
     if place is not None:
         (file,) = (path / "save").glob("steps-*")
         damage(file, int(file.stat().st_size * place))
-    out = out_of(capsys, "salvage", str(path / "save"), str(path / "new"))
-    assert "Hindsight(" in out_of(capsys, "inspect", str(path / "new"))
+    out = out_of(capsys, "salvage", path / "save", path / "new")
+    assert "Hindsight(" in out_of(capsys, "inspect", path / "new")
     with pytest.raises(relive.ReliveError, match=r"`item=`.*Hindsight"):
         relive.load(path / "new")
     return out, [buffer, relive.load(path / "new", item=item)]
@@ -268,8 +256,9 @@ class OwnSampler(relive.Uniform):
 
 def test_salvage_says_how_to_give_a_sampler_of_ones_own(tmp_path, capsys):
     buffer_of(OwnSampler()).save(tmp_path / "save")
-    assert main(["salvage", str(tmp_path / "save"), str(tmp_path / "new")]) == 2
-    assert "OwnSampler` - at `salvage(sampler)`: from Python: `relive.checkpoints" in capsys.readouterr().err
+    assert "OwnSampler` - at `salvage(sampler)`: from Python: `relive.checkpoints" in out_of(
+        capsys, "salvage", tmp_path / "save", tmp_path / "new", status=2
+    )
     assert salvage(tmp_path / "save", tmp_path / "new", sampler=OwnSampler()).lost == (0, 0)
 
 
@@ -282,11 +271,11 @@ def test_salvage_copies_sound_trajectories(lost, tmp_path, capsys):
     if lost == "index":
         (tmp_path / "replay" / "index.sqlite").write_bytes(b"no index")
     before = {file.name: file.read_bytes() for file in (tmp_path / "replay").iterdir()}
-    out = out_of(capsys, "salvage", str(tmp_path / "replay"), str(tmp_path / "new"))
+    out = out_of(capsys, "salvage", tmp_path / "replay", tmp_path / "new")
     assert "trajectory_000000000001.safetensors" in out
     assert {file.name: file.read_bytes() for file in (tmp_path / "replay").iterdir()} == before
     assert inspect(tmp_path / "new").lengths == (3, 4, 5)
     assert inspect(tmp_path / "new").trajectories == 2
-    assert "All 2 trajectories are intact." in out_of(capsys, "verify", str(tmp_path / "new"))
+    assert "All 2 trajectories are intact." in out_of(capsys, "verify", tmp_path / "new")
     with TrajectoryReplayBuffer(tmp_path / "new") as again:
         assert len(again) == 2

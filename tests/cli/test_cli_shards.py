@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from shard_steps import check_items, filled, made
+from told import damage, out_of
 
 import relive
 from relive.checkpoints import sharded
-from relive.cli import main
 from relive.errors import CorruptionError, StorageError
 
 
@@ -38,20 +38,8 @@ def _copy(saved: tuple[Path, int], tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved[0], tmp_path / "shards"))
 
 
-def out_of(capsys: Any, *arguments: str | Path, status: int = 0) -> str:
-    assert main([str(each) for each in arguments]) == status
-    told = capsys.readouterr()
-    return " ".join((told.out + told.err).split())
-
-
 def newest(path: Path, kind: str = "steps") -> Path:
     return max(path.glob(f"{kind}-*.safetensors"))
-
-
-def flipped(file: Path, place: int) -> None:
-    raw = bytearray(file.read_bytes())
-    raw[place] ^= 4
-    file.write_bytes(raw)
 
 
 def test_sound_shards(saved: tuple[Path, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,9 +77,9 @@ def test_damage_is_found_and_the_rest_is_salvaged(
 ) -> None:
     shard = copy / "shard-0001"
     if what in ("steps", "state"):
-        flipped(newest(shard, what), -100)
+        damage(newest(shard, what), -100)
     elif what == "facts":
-        flipped(copy / "shard-0001.json", 40)
+        damage(copy / "shard-0001.json", 40)
     elif what == "lanes":
         sharded.write_json(
             str(copy), "shard-0001.json", {"saves": {"2": {"lanes": [0], "firsts": [[0]], "lives": [0]}}}
@@ -116,7 +104,7 @@ def test_what_cannot_be_salvaged_leaves_nothing(copy: Path, tmp_path: Path) -> N
     with pytest.raises(StorageError, match="No shard can be used"):
         sharded.salvage(copy, tmp_path / "target")
     assert not list((tmp_path / "target").iterdir())
-    flipped(copy / "shards.json", 30)
+    damage(copy / "shards.json", 30)
     for call in (sharded.inspect, sharded.verify, lambda path: sharded.salvage(path, tmp_path / "other")):
         with pytest.raises(CorruptionError, match=r"shards\.json"):
             call(copy)

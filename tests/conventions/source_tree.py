@@ -33,10 +33,10 @@ class Module:
         """Every node of the tree."""
         return list(ast.walk(self.tree))
 
-    @property
-    def package(self) -> str:
-        """The package that its relative imports start from."""
-        return self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
+    @cached_property
+    def imports(self) -> list[tuple[ast.AST, str, str, str]]:
+        """Its imports: the node, the origin, the name taken from there, and its name here."""
+        return [*house.imports(self.tree, house.package_of(self.name, self.path))]
 
 
 def parsed(name: str, text: str, *, is_package: bool = False) -> Module:

@@ -1,7 +1,7 @@
-"""Adapters use what users can use: no private state of a buffer, and no private module but those that they share.
+"""Adapters and the lab use what users can use: no private state of a buffer, no private module but those they share.
 
-`_base`, `_schema`, `_disk`, `_flow` and `_adapters` are their kin: parts that hold nothing of a buffer. A name that
-`relive` exports is public, whatever module it is in.
+`_base`, `_schema`, `_disk`, `_flow` and `_adapters` are the adapters' kin: parts that hold nothing of a buffer; the
+doctor has `_base` alone, the lab none. A name that `relive` exports is public, whatever module it is in.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from test_layers import inside, own_imports
 
 import relive
 
-ADAPTERS = [*sorted(f"relive.{name}" for name in AS_USERS - {"cli"}), "relive.ray.rllib"]
+ADAPTERS = [*sorted(f"relive.{name}" for name in AS_USERS - {"cli"}), "relive.ray.rllib", "relive_lab"]
 KIN = {"_base", "_schema", "_disk", "_flow", "_adapters"}
+KIN_OF = {"relive.doctor": {"_base"}, "relive_lab": set[str]()}
 OF_BUFFERS = {name for name in vars(relive.ReplayBuffer) if name[0] == "_" and name[1] != "_"} | {"_core"}
 # A mixture draws ahead from its buffers, as a buffer does. What recovers lost steps goes with the device's ring.
 ALLOWED = {
@@ -41,11 +42,14 @@ def faults(module: Module) -> list[str]:
     for node, target, name in own_imports(module):
         full, (_, *parts) = f"{target}.{name}".rstrip("."), target.split(".")
         private = any(part[0] == "_" for part in [*parts, name or "public"])
-        kin = (parts and parts[0] in KIN) or inside(target, str(own)) or inside(str(own), target)
+        kin = (parts and parts[0] in KIN_OF.get(str(own), KIN)) or inside(target, str(own)) or inside(str(own), target)
         if private and not kin and not is_public(target, name) and (module.name, full) not in ALLOWED:
             found.append(f"{place(module.path, node)}: {module.name} imports {full}")
     for node in module.nodes:
-        if not isinstance(node, ast.Attribute) or node.attr not in OF_BUFFERS or (module.name, node.attr) in ALLOWED:
+        if not isinstance(node, ast.Attribute) or node.attr[0] != "_" or (module.name, node.attr) in ALLOWED:
+            continue
+        of_relive = isinstance(node.value, ast.Name) and node.value.id == "relive" and node.attr[:2] != "__"
+        if node.attr not in OF_BUFFERS and not of_relive:
             continue
         its_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") and node.attr != "_core"
         found += [] if its_own else [f"{place(module.path, node)}: {module.name} uses {ast.unparse(node)}"]
@@ -84,6 +88,11 @@ def test_each_exception_is_needed() -> None:
         ("relive.minari", "from .items._protocol import sealed"),
         ("relive._adapters.saves", "from ..checkpoints._saving import save"),
         ("relive.mixture", "if TYPE_CHECKING:\n    from ._buffer.core import Core"),
+        ("relive.doctor.cost", "from .._schema import spec"),
+        ("relive_lab.dqn", "from relive._ring.ring import Ring"),
+        ("relive_lab.dqn", "from relive.sum_tree import _first"),
+        ("relive_lab.dqn", "import relive\nrelive._ring.kernels.active()"),
+        ("relive_lab.dqn", "from relive._base import check"),
     ],
 )
 def test_meta_a_private_name_is_found(name: str, text: str) -> None:

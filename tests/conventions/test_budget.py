@@ -87,37 +87,37 @@ HOUSE = {
     "samplers/uniform.py": "class Uniform:\n    pass\n",
     "sb3/__init__.py": "",
 }
-PLANTED = {
-    "circles": ("_base/planted.py", "def f():\n    from relive.buffer import ReplayBuffer\n"),
-    "arrows_upward": ("_base/planted.py", "def f():\n    from ..sb3 import ReplayBuffer\n"),
-    "class_checks": ("_base/planted.py", "from ..samplers import Uniform\nf = isinstance(x, Uniform)\n"),
-    "tree_maps": ("_base/planted.py", "def f(x):\n    return {name: f(value) for name, value in x.items()}\n"),
-    "class_names": ("_base/planted.py", "class Uniform:\n    pass\n"),
-    "private_names": ("sb3/planted.py", "core = buffer._core\n"),
-    "long_functions": ("_base/planted.py", "def f():\n" + "    x = 1\n" * 61),
-    "long_files": ("_base/planted.py", "x = 1\n" * 301),
-    "moods": ("_base/planted.py", 'def f():\n    """Whether it rains."""\n'),
-}
+PLANTED = [
+    ("circles", 1, "def f():\n    from relive.buffer import ReplayBuffer\n"),
+    ("circles", 1, "if TYPE_CHECKING:\n    from ..buffer import ReplayBuffer\n"),
+    ("circles", 1, "import_module('relive.buffer')\n"),
+    ("arrows_upward", 1, "def f():\n    from ..sb3 import ReplayBuffer\n"),
+    ("class_checks", 1, "from ..samplers import Uniform\nf = isinstance(x, Uniform)\n"),
+    ("class_checks", 0, "from ray import Uniform\nf = isinstance(x, Uniform)\n"),
+    ("tree_maps", 1, "def f(x):\n    return {name: f(value) for name, value in x.items()}\n"),
+    ("class_names", 1, "class Uniform:\n    pass\n"),
+    ("private_names", 1, "core = buffer._core\n"),
+    ("long_functions", 1, "def f():\n" + "    x = 1\n" * 61),
+    ("long_files", 1, "x = 1\n" * 301),
+    ("moods", 1, 'def f():\n    """Whether it rains."""\n'),
+]
 
 
-@pytest.mark.parametrize("name", COUNTED)
-def test_meta_a_planted_fault_is_counted(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "faults", "text"), PLANTED)
+def test_meta_a_planted_fault_is_counted(name: str, faults: int, text: str, tmp_path: Path) -> None:
     layers = {"tests/conventions/test_layers.py": (ROOT / "tests/conventions/test_layers.py").read_text("utf-8")}
-    for file, text in (layers | {f"src/relive/{file}": text for file, text in HOUSE.items()}).items():
+    for file, content in (layers | {f"src/relive/{file}": content for file, content in HOUSE.items()}).items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(text, encoding="utf-8")
+        (tmp_path / file).write_text(content, encoding="utf-8")
     listing, count = MEASURES[COUNTED[name]]
     assert count(listing(Checkout(tmp_path))) == 0
-    file, text = PLANTED[name]
-    (tmp_path / "src" / "relive" / file).write_text(text, encoding="utf-8")
-    assert count(listing(Checkout(tmp_path))) == 1
+    room = "sb3" if name == "private_names" else "_base"
+    (tmp_path / "src" / "relive" / room / "planted.py").write_text(text, encoding="utf-8")
+    assert count(listing(Checkout(tmp_path))) == faults
 
 
-def test_meta_a_class_of_others_is_no_class_of_relive(tmp_path: Path) -> None:
-    for file, text in (HOUSE | {"_base/planted.py": "from ray import Uniform\nf = isinstance(x, Uniform)\n"}).items():
-        (tmp_path / "src" / "relive" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "src" / "relive" / file).write_text(text, encoding="utf-8")
-    assert Checkout(tmp_path).class_checks() == []
+def test_meta_each_number_is_planted() -> None:
+    assert {name for name, faults, _ in PLANTED if faults} == COUNTED.keys()
 
 
 def raised(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> list[str]:

@@ -90,8 +90,15 @@ def test_every_command_is_on_some_page_and_shows_an_example() -> None:
     named = {command_of(words)[0] for page in PAGES for words, _ in uses(read(page))}
     every = [command for program in PROGRAMS for command in commands((program,)) if command not in ELSEWHERE]
     assert set(every) <= named
-    for command in every:
+    for command in {*every, *(command[:-1] for command in every)} - {("relive", "shm")}:
         assert "Example:" in help_of(command), command
+
+
+def test_no_group_of_options_has_a_stuttering_name() -> None:
+    for command in (command for program in PROGRAMS for command in commands((program,)) if command not in ELSEWHERE):
+        groups = re.findall(r"^\W*((?:\w+ )*options)\W*$", help_of(command), re.MULTILINE)
+        assert groups or command == ("relive", "doctor"), command
+        assert not [name for name in groups if len(set(name.split())) < len(name.split())]
 
 
 def test_the_script_for_the_evidence_runs_the_commands_of_the_page() -> None:

@@ -15,52 +15,40 @@ from markdown_pages import PAGES, Block, blocks, read
 from needs import needs
 from source_tree import ROOT, SOURCE
 
-# Every example, and the arguments that make it short.
-# None: tests/ray runs it, on its cluster.
-EXAMPLES: dict[str, list[str] | None] = {
-    "behaviour_cloning.py": ["--updates", "5", "--episodes", "3"],
-    "bit_flipping.py": ["--bits", "4", "--steps", "400"],
-    "cleanrl_dqn.py": ["--steps", "1100"],
-    "cleanrl_sac.py": ["--steps", "520"],
-    "clone_from_trajectories.py": ["--updates", "50", "--rollouts", "2"],
-    "dreamer_replay.py": [],
-    "ray_dqn.py": None,
-    "ray_sizes.py": [],
-    "ray_trajectories.py": None,
-    "reaching_sb3.py": ["--steps", "60"],
-    "own_item.py": [],
-    "own_sampler.py": [],
-    "ranked_sampler.py": [],
-    "tic_tac_toe.py": ["--games", "20"],
-    "write_back.py": [],
+# Every example and recipe, and the arguments that make it short.
+EXAMPLES = {
+    "behaviour_cloning.py": "--updates 5 --episodes 3",
+    "bit_flipping.py": "--bits 4 --steps 400",
+    "cleanrl_dqn.py": "--steps 1100",
+    "cleanrl_sac.py": "--steps 520",
+    "clone_from_trajectories.py": "--updates 50 --rollouts 2",
+    "dreamer_replay.py": "",
+    "ray_sizes.py": "",
+    "reaching_sb3.py": "--steps 60",
+    "own_item.py": "",
+    "own_sampler.py": "",
+    "ranked_sampler.py": "",
+    "tic_tac_toe.py": "--games 20",
+    "write_back.py": "",
+    "recipes/action_chunks.py": "30",
+    "recipes/actors_and_learner.py": "30",
+    "recipes/atari_stacks.py": "200",
+    "recipes/d4rl_to_batch.py": "",
+    "recipes/demonstrations_half_and_half.py": "100",
+    "recipes/log_to_tensorboard.py": "1000",
+    "recipes/per_dqn.py": "1100",
+    "recipes/r2d2.py": "400",
+    "recipes/sac_use_per.py": "120 --use-per",
+    "recipes/start_or_resume.py": "150",
 }
-RECIPES = {
-    "action_chunks.py": ["30"],
-    "actors_and_learner.py": ["30"],
-    "atari_stacks.py": ["200"],
-    "d4rl_to_batch.py": [],
-    "demonstrations_half_and_half.py": ["100"],
-    "log_to_tensorboard.py": ["1000"],
-    "per_dqn.py": ["1100"],
-    "r2d2.py": ["400"],
-    "sac_use_per.py": ["120", "--use-per"],
-    "start_or_resume.py": ["150"],
-}
+ELSEWHERE = {"ray_dqn.py", "ray_trajectories.py"}  # tests/ray runs them, on its cluster
 # Pages and examples whose code needs a library that may not be there.
 NEEDED = {
-    "action_chunks.py": "torch",
-    "behaviour_cloning.py": "pyarrow",
-    "d4rl_to_batch.py": "h5py",
-    "demonstrations_half_and_half.py": "torch",
-    "lerobot.md": "torch",
-    "per_dqn.py": "torch",
-    "r2d2.py": "torch",
-    "sac_use_per.py": "stable_baselines3",
-    "start_or_resume.py": "torch",
-    "recipes.md": "torch",
-    "robots.md": "pyarrow",
-    "reaching_sb3.py": "stable_baselines3",
-    "stable-baselines3.md": "stable_baselines3",
+    "h5py": "d4rl_to_batch.py",
+    "pyarrow": "behaviour_cloning.py robots.md",
+    "stable_baselines3": "sac_use_per.py reaching_sb3.py stable-baselines3.md",
+    "torch": "action_chunks.py demonstrations_half_and_half.py per_dqn.py r2d2.py start_or_resume.py "
+    "lerobot.md recipes.md",
 }
 # Other tests cover what these do, and they take seconds.
 LONGER = {"reaching_sb3.py"}
@@ -70,6 +58,13 @@ WITH_CODE = [page for page in PAGES if any(block.language == "python" for block 
 
 def names(pages: list[Path]) -> list[str]:
     return [str(page.relative_to(ROOT)) for page in pages]
+
+
+def look_for_needed(path: Path) -> None:
+    """Skip the test if a library is missing that a page or an example needs."""
+    for library, names in NEEDED.items():
+        if path.name in names.split():
+            needs(library)
 
 
 def installed(mark: str) -> bool:
@@ -97,15 +92,14 @@ def run_blocks(name: str, found: list[Block]) -> list[str]:
     return faults
 
 
-def spared(paths: list[Path]) -> list[Any]:
-    """Return the paths; those that take long run in the long mode."""
-    return [pytest.param(path, marks=pytest.mark.slow) if path.name in LONGER else path for path in paths]
+def spared(names: list[Any]) -> list[Any]:
+    """Return the pages or examples; those that take long run in the long mode."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in LONGER else name for name in names]
 
 
-@pytest.mark.parametrize("page", spared(WITH_CODE), ids=names(WITH_CODE))
+@pytest.mark.parametrize("page", WITH_CODE, ids=names(WITH_CODE))
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page.name in NEEDED:
-        needs(NEEDED[page.name])
+    look_for_needed(page)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "examples")
     monkeypatch.setenv("MPLBACKEND", "Agg")
@@ -124,34 +118,29 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("path", spared(sorted((ROOT / "examples").glob("*.py"))), ids=lambda path: path.name)
-def test_an_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if path.name in NEEDED:
-        needs(NEEDED[path.name])
-    assert path.name in EXAMPLES, f"add {path.name} to EXAMPLES with the arguments that make it short"
-    arguments = EXAMPLES[path.name]
-    if arguments is None:
-        pytest.skip("tests/ray runs it")
-    monkeypatch.chdir(tmp_path)
-    done = run_program(RUN, path, *arguments, path=[path.parent], timeout=300, loaded=["torch"])
-    assert done.returncode == 0, done.stderr
+# Whatever makes PyTorch's optimizers imports its compiler, which takes longer than most examples.
+LOADED = ["torch", "torch._dynamo", "gymnasium", "hypothesis.strategies"]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples/recipes").glob("*.py")), ids=lambda path: path.name)
-def test_a_recipe_runs_and_is_short(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if path.name in NEEDED:
-        needs(NEEDED[path.name])
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
-    assert f"(../examples/recipes/{path.name})" in read(ROOT / "docs" / "recipes.md")
+@pytest.mark.parametrize("name", spared(list(EXAMPLES)))
+def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = ROOT / "examples" / name
+    look_for_needed(path)
     monkeypatch.chdir(tmp_path)
-    for _ in range(2 if path.name == "start_or_resume.py" else 1):
-        done = run_program(RUN, path, *RECIPES[path.name], path=[path.parent], timeout=300, loaded=["torch"])
+    resumes = path.name == "start_or_resume.py"
+    for _ in range(2 if resumes else 1):
+        done = run_program(RUN, path, *EXAMPLES[name].split(), path=[path.parent], timeout=300, loaded=LOADED)
         assert done.returncode == 0, done.stderr
-    assert path.name != "start_or_resume.py" or "resumes at step 150 with 150 steps" in done.stdout
+    assert not resumes or "resumes at step 150 with 150 steps" in done.stdout
 
 
-def test_no_listed_example_is_missing() -> None:
-    assert sorted(EXAMPLES) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+def test_every_example_is_listed_and_recipes_are_short() -> None:
+    folder = ROOT / "examples"
+    there = {str(path.relative_to(folder)) for pattern in ("*.py", "recipes/*.py") for path in folder.glob(pattern)}
+    assert there == EXAMPLES.keys() | ELSEWHERE, "add it to EXAMPLES with the arguments that make it short"
+    for path in folder.glob("recipes/*.py"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, path
+        assert f"(../examples/recipes/{path.name})" in read(ROOT / "docs" / "recipes.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
@@ -198,20 +187,16 @@ def test_meta_marks_languages_and_failures_are_seen() -> None:
         run_blocks("page", blocks("```python\n1 / 0\n```\n"))
 
 
-WIDTH = 88  # of code on the site, without a line that is cut off
-WIDER = {"playground.md"}
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent == ROOT / "docs"], ids=lambda page: page.name)
-def test_code_of_a_page_fits_its_column(page: Path) -> None:
-    if page.name in WIDER:
-        pytest.skip("not narrowed yet")
+def test_code_of_pages_fits_their_column() -> None:
+    """Check for code on the site of which no line is cut off."""
     long = [
-        f"line {block.line + number}: {line}"
+        f"{page.name}, line {block.line + number}: {line}"
+        for page in PAGES
+        if page.parent == ROOT / "docs" and page.name != "playground.md"
         for block in blocks(read(page))
         if block.language == "python"
         for number, line in enumerate(sources(block.code))
-        if len(line) > WIDTH
+        if len(line) > 88
     ]
     assert not long, "\n".join(long)
 

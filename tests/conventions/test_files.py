@@ -11,24 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from house import code_lines, cpp_code, lines, python_code
+from house import cpp_code, python_code
 from source_tree import MODULES, ROOT, SOURCE, Module, parsed, place
 
 import relive
 
-LONGEST = 350  # lines of code; ring.hpp, one class, has 349
-KERNELS = sorted((ROOT / "native").glob("*.[ch]pp"))
 # They run what a file says, or hide a failure.
 UNSAFE_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 # The one that may name `pickle`: `Unpickler`, as the base of classes that look up names and references themselves.
 UNPICKLES = "relive.trajectories.rlinf._pickle"
 UNSAFE_CALLS = {"eval", "exec", "print", "__import__"}
-
-
-def test_no_file_is_too_long() -> None:
-    """Check that no file has to be split by ideas."""
-    files = [path for path in [*(module.path for module in MODULES), *KERNELS] if lines(path) > LONGEST]
-    assert not {path.name: code_lines(path) for path in files if code_lines(path) > LONGEST}
 
 
 @pytest.mark.parametrize(

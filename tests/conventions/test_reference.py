@@ -11,72 +11,33 @@ from markdown_pages import read
 from source_tree import MODULES, ROOT, Module
 
 # Modules whose names are public: what `__all__` lists, else what is exported by `as`, else what the module defines.
-FACES = [
-    "relive",
-    "relive.device",
-    "relive.doctor",
-    "relive.errors",
-    "relive.gymnasium",
-    "relive.items",
-    "relive.lerobot",
-    "relive.minari",
-    "relive.ray",
-    "relive.ray.rllib",
-    "relive.samplers",
-    "relive.sb3",
-    "relive.simulators",
-    "relive.storage",
-    "relive.testing",
-    "relive.testing.strategies",
-    "relive.tianshou",
-    "relive.torchrl",
-    "relive.trajectories",
-]
+FACES = ["relive", "relive.ray.rllib", "relive.testing.strategies"]
+LISTED_IN = "device doctor errors gymnasium items lerobot minari ray samplers sb3 simulators storage testing tianshou"
+FACES += [f"relive.{name}" for name in [*LISTED_IN.split(), "torchrl", "trajectories"]]
 # Other names that methods return, or that pages name.
-FURTHER = [
-    "relive._flow.limiter.LimiterStats",
-    "relive._flow.prefetch.Prefetched",
-    "relive.checkpoints.autosave.AutosaveStats",
-    "relive.checkpoints.inspection.Inspection",
-    "relive.checkpoints.inspection.inspect",
-    "relive.checkpoints.inspection.is_saved",
-    "relive.checkpoints.inspection.verify",
-    "relive.checkpoints.salvage.Salvage",
-    "relive.checkpoints.salvage.salvage",
-    "relive.checkpoints.sharded.ShardSeen",
-    "relive.checkpoints.sharded.ShardsInspection",
-    "relive.checkpoints.sharded.ShardsSalvage",
-    "relive.checkpoints.sharded.inspect",
-    "relive.checkpoints.sharded.salvage",
-    "relive.checkpoints.sharded.verify",
-    "relive.checkpoints.watching.SavesSeen",
-    "relive.checkpoints.watching.SavesWatch",
-    "relive.cli.main",
-    "relive.mixture.Sampled",
-    "relive.doctor.pipelines.named",
-    "relive.processes.watching.LaneSeen",
-    "relive.processes.watching.Seen",
-    "relive.processes.watching.Watch",
-    "relive.reward_noise.RewardNoise",
-    "relive.trajectories.formats.Episodes",
-    "relive.trajectories.formats.Format",
-    "relive.trajectories.formats.register",
-]
+OTHERS = {
+    "_flow.limiter": "LimiterStats",
+    "_flow.prefetch": "Prefetched",
+    "checkpoints.autosave": "AutosaveStats",
+    "checkpoints.inspection": "Inspection inspect is_saved verify",
+    "checkpoints.salvage": "Salvage salvage",
+    "checkpoints.sharded": "ShardSeen ShardsInspection ShardsSalvage inspect salvage verify",
+    "checkpoints.watching": "SavesSeen SavesWatch",
+    "cli": "main",
+    "mixture": "Sampled",
+    "doctor.pipelines": "named",
+    "processes.watching": "LaneSeen Seen Watch",
+    "reward_noise": "RewardNoise",
+    "trajectories.formats": "Episodes Format register",
+}
+FURTHER = [f"relive.{module}.{name}" for module, names in OTHERS.items() for name in names.split()]
 BY_NAME = {module.name: module for module in MODULES}
 ENTRY = re.compile(r"^(?:\.\. (?:auto|py:)\w+::)?\s+(relive(?:\.\w+)+)$", re.MULTILINE)
 
 
 def exports(module: Module) -> dict[str, str]:
-    """Map names that a module imports under the same name to their origins."""
-    found = {}
-    for node in module.nodes:
-        if isinstance(node, ast.ImportFrom):
-            above = module.package.split(".")
-            origin = ".".join([*above[: len(above) - node.level + 1], *filter(None, [node.module])])
-            found |= {
-                one.asname or one.name: f"{origin if node.level else node.module}.{one.name}" for one in node.names
-            }
-    return found
+    """Map names that a module imports to their origins."""
+    return {here: f"{base}.{name}" for _, base, name, here in module.imports if here}
 
 
 def defined(module: Module) -> set[str]:

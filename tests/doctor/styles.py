@@ -17,6 +17,23 @@ from relive.doctor import Item
 COLUMNS = ("obs", "reward", "terminated", "truncated", "final", "cut")
 
 
+class Given:
+    """A pipeline that has what it is given."""
+
+    lanes: Any = 2
+
+    def __init__(self, items: Any) -> None:
+        self._items = items
+
+    def run(self, make_env: Any, num_envs: int, calls: int, n_step: int, gamma: float, *, autoreset_mode: Any) -> None:
+        env = make_env()
+        env.reset()
+        env.step(0)
+
+    def items(self) -> Any:
+        return self._items
+
+
 class Loop:
     """A loop over a vector environment that is right in every mode, and a buffer that the subclass writes."""
 
@@ -77,6 +94,8 @@ class Loop:
                 dead = terminated or truncated
             if terminated or (truncated and self.fault not in ("over truncations", "keeps windows")) or cut:
                 break
+            if self.fault == "ignores n":
+                break
         if self.fault == "gamma**n":
             factor = self.gamma**self.n
         if self.fault == "gamma once":
@@ -106,12 +125,14 @@ class Ring(Loop):
         return np.zeros((self.lanes, self.rows), kind)
 
     def begin(self) -> None:
-        kinds = (np.float64, np.float64, bool, bool, np.float64, bool)
+        kept = np.dtype(self.fault.removeprefix("rewards as ")) if self.fault.startswith("rewards as") else np.float64
+        kinds = (np.float64, kept, bool, bool, np.float64, bool)
         self.data = {name: self.column(name, kind) for name, kind in zip(COLUMNS, kinds, strict=True)}
-        self.head, self.size = [0] * self.lanes, [0] * self.lanes
+        self.head, self.size, self.memo = [0] * self.lanes, [0] * self.lanes, {}
 
     def add(self, lane: int, *step: Any) -> None:
         at = self.head[lane] % self.rows
+        self.memo.clear()
         for name, value in zip(COLUMNS, (*step, False), strict=True):
             clipped = min(value, 1.0) if self.fault == "clips rewards" and name == "reward" else value
             self.data[name][lane, at] = clipped.item() if hasattr(clipped, "item") else clipped
@@ -121,6 +142,7 @@ class Ring(Loop):
         self.size[lane] = min(self.head[lane], self.rows) if whole else max(self.size[lane], pointer)
 
     def end_streams(self) -> None:
+        self.memo.clear()
         for lane in range(self.lanes):
             if self.head[lane]:
                 self.data["cut"][lane, (self.head[lane] - 1) % self.rows] = True
@@ -141,6 +163,12 @@ class Ring(Loop):
     def items(self) -> Any:
         return [self.item(*at) for at in self.slots()]
 
+    def folded(self, places: list[tuple[int, int]]) -> list[Item]:
+        """Fold the window at each place, once until the next step is added."""
+        for place in {*places} - self.memo.keys():
+            self.memo[place] = self.item(*place)
+        return [self.memo[place] for place in places]
+
     def sample(self, n: int) -> Any:
         if self.fault == "the same batch":
             self.rng = np.random.default_rng(0)
@@ -151,12 +179,14 @@ class Ring(Loop):
             return Item(views["obs"], views["reward"], self.gamma * ~views["terminated"], views["final"])
         less = 1 if self.fault == "one slot less" else 0
         first = 1 if self.fault == "from one on" else 0
-        items = [self.item(lane, int(self.rng.integers(first, self.size[lane] - less))) for lane in lanes]
+        items = self.folded([(lane, int(self.rng.integers(first, self.size[lane] - less))) for lane in lanes.tolist()])
         if self.fault == "rewards of the batch":
             items = [item._replace(reward=items[0].reward) for item in items]
-        if self.fault == "scales in place":
-            self.data["reward"] *= 1.0
+        if "in place" in self.fault:
+            kept = self.data["reward"][0, 0].item()
             self.data["reward"][0, 0] += 1e-3
+            if "back" in self.fault:
+                self.data["reward"][0, 0] = kept
         return items
 
     def arrays(self) -> Any:
@@ -183,6 +213,8 @@ class SharedMemory(Ring):
 class Tensors(Ring):
     """Columns that are tensors."""
 
+    batch = 64
+
     def column(self, name: str, kind: type) -> Any:
         import torch
 
@@ -195,7 +227,7 @@ class Records(Ring):
     def begin(self) -> None:
         kinds = [(name, bool if name in ("terminated", "truncated", "cut") else float) for name in COLUMNS]
         self.data: Any = np.zeros((self.lanes, self.rows), kinds)
-        self.head, self.size = [0] * self.lanes, [0] * self.lanes
+        self.head, self.size, self.memo = [0] * self.lanes, [0] * self.lanes, {}
 
     arrays = None  # type: ignore[assignment]
 
@@ -292,7 +324,7 @@ class Episodes(Loop):
 class Numbered(Ring):
     """A prioritized ring whose handles name steps; with values that are written back, and saves."""
 
-    arrays = None  # type: ignore[assignment]
+    arrays, batch = None, 64  # type: ignore[assignment]
 
     def begin(self) -> None:
         super().begin()
@@ -303,20 +335,24 @@ class Numbered(Ring):
 
     def add(self, lane: int, *step: Any) -> None:
         at = self.head[lane] % self.rows
-        self.mass[lane, at], self.number[lane, at], self.extra[lane, at] = self.mass.max() or 1.0, self.added, 0.0
+        self.mass[lane, at], self.number[lane, at], self.extra[lane, at] = 1.0, self.added, 0.0
         self.added += 1
         super().add(lane, *step)
 
     def sample(self, n: int) -> Any:
         mass, self.drawn_at = self.mass.ravel(), self.added
+        if self.fault == "needs an update first" and mass.max() == mass[mass > 0].min():
+            raise RuntimeError("no priorities yet")
         if self.fault == "draws empty slots":
             mass = np.maximum(mass, 1e-3)
         at = self.rng.choice(len(mass), n, p=mass / mass.sum())
         weights = (mass.sum() / len(mass) / mass[at]) ** (-1 if self.fault == "weighs upside down" else 1)
+        if self.fault == "no eps":
+            weights = mass[self.number.ravel() >= 0].min() / mass[at]
         where = [divmod(int(i), self.rows) for i in at]
         handles = [(*place, int(self.number[place])) for place in where]
-        rows = zip(where, handles, weights, strict=True)
-        return [self.item(*place)._replace(handle=handle, weight=weight) for place, handle, weight in rows]
+        items, rows = self.folded(where), zip(handles, weights, strict=True)
+        return [item._replace(handle=handle, weight=weight) for item, (handle, weight) in zip(items, rows, strict=True)]
 
     def known(self, lane: int, slot: int, number: int) -> bool:
         if self.fault == "nothing after an add" and self.added > self.drawn_at:
@@ -324,16 +360,21 @@ class Numbered(Ring):
         return self.fault == "slots for steps" or self.number[lane, slot] == number
 
     def update(self, handles: Any, td_errors: Any) -> None:
-        values = np.abs(td_errors) + 1e-6
+        if self.fault == "ignores updates":
+            return
+        values = np.abs(td_errors) + (0.0 if self.fault == "no eps" else 1e-6)
         if self.fault == "negative mass":
             values = np.maximum(td_errors, 0.0) + 0.0
-        if not np.isfinite(values).all() and self.fault != "NaN":
+        refused = (np.isnan(values) & (self.fault != "NaN")) | (np.isinf(values) & (self.fault != "infinity"))
+        if refused.any() and self.fault != "changes the others before it refuses":
             raise ValueError("not finite")
         if self.fault == "sorted":
             values = np.sort(values)
         for (lane, slot, number), value in zip(handles, values, strict=True):
-            if self.known(lane, slot, number):
+            if self.known(lane, slot, number) and (value < np.inf or not refused.any()):
                 self.mass[lane, slot] = value
+        if refused.any():
+            raise ValueError("not finite")
 
     def write(self, handles: Any, values: Any) -> None:
         for (lane, slot, number), value in zip(handles, values, strict=True):
@@ -355,6 +396,47 @@ class Numbered(Ring):
 
     def load(self, saved: Any) -> None:
         vars(self).update(saved)
+        self.memo = {}
+
+
+class Whole(Numbered):
+    """The same with arrays that are watched, probabilities that it states, and a choice by masses."""
+
+    def arrays(self) -> Any:  # type: ignore[override]
+        return self.data
+
+    def probability(self) -> Any:
+        masses = np.array([self.mass[at] for at in self.slots()])
+        masses = np.ones_like(masses) if self.fault == "states even probabilities" else masses
+        return masses / (1.0 if self.fault == "states masses" else masses.sum())
+
+    def choose(self, masses: Any, n: int) -> Any:
+        kind = np.float32 if "sums in float32" in self.fault else np.float64
+        if "masses of 0" in self.fault:
+            masses = np.maximum(masses, 1.0)
+        sums = np.cumsum(masses, dtype=kind if "one by one" in self.fault else np.float64).astype(kind)
+        shares = self.rng.random(n, np.float32 if "float32 numbers" in self.fault else np.float64)
+        if "strata" in self.fault:
+            shares = (np.arange(n) + shares) / n
+        return np.minimum(np.searchsorted(sums, shares * sums[-1], side="right"), len(masses) - 1)
+
+
+class Stated(Whole):
+    """It does not draw by a million masses, which takes longest."""
+
+    choose = arrays = None  # type: ignore[assignment]
+
+
+class Chosen(Whole):
+    """It states no probabilities, to which thousands of draws are compared."""
+
+    probability = arrays = None  # type: ignore[assignment]
+
+
+class Stored(Ring):
+    """It has tables A and B alone."""
+
+    sample = arrays = None  # type: ignore[assignment]
 
 
 class Successors(Loop):
@@ -436,7 +518,24 @@ MISTAKES: tuple[tuple[Callable[[str], Loop], str, str], ...] = (
     (Episodes, "drops last steps", "missing"),
     (Episodes, "keeps the index", "not stored"),
     (Episodes, "done either", "truncation taken"),
-    (Numbered, "slots for steps", "late"),
+    (Numbered, "slots for steps", "late priorities"),
+    (Numbered, "slots for steps", "late values"),
+    (Numbered, "infinity", "infinite"),
+    (Numbered, "needs an update first", "without updates"),
+    (Numbered, "no eps", "TD error 0"),
+    (Numbered, "ignores updates", "reaches"),
+    (Numbered, "changes the others before it refuses", "NaN"),
+    (Stated, "states even probabilities", "stated"),
+    (Stated, "states masses", "stated"),
+    (Chosen, "sums in float32", "by mass"),
+    (Chosen, "sums in float32, one by one", "by mass"),
+    (Chosen, "draws float32 numbers", "by mass"),
+    (Chosen, "sums in float32 and draws from strata", "by mass"),
+    (Chosen, "takes masses of 0 for 1", "by mass"),
+    (Stored, "rewards as int", "rounded reward"),
+    (Stored, "rewards as float16", "rounded reward"),
+    (Stored, "ignores n", "n ignored"),
+    (Ring, "changes in place, and back", "changes what is stored"),
     (Numbered, "negative mass", "negative"),
     (Numbered, "NaN", "NaN"),
     (Numbered, "weighs upside down", "weights fall"),

@@ -8,10 +8,10 @@ import threading
 import weakref
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from sizes import with_sizes
+from styles import Loop
 
 from relive._ring import kernels
 from relive.doctor import Item, Report, examine, pipelines
@@ -31,35 +31,26 @@ LOCKS = {
 }
 
 
-class Columns:
+class Columns(Loop):
     """Arrays that are written one after the other, and read likewise."""
 
     modes, lanes, threads = ("same_step",), 2, True
 
     def __init__(self, locks: str) -> None:
+        super().__init__()
         lock = threading.RLock() if "nested" in locks else threading.Lock()
         open_, whole = contextlib.nullcontext(), "whole" in locks
         self._add = lock if whole or "adds" in locks else open_
         self._draw = lock if whole else open_
         self._choose = lock if "positions" in locks else open_
         self._each = lock if "each" in locks else open_
-        self._rng = np.random.default_rng(0)
 
-    def run(
-        self, make_env: Any, num_envs: int, calls: int, *_: Any, autoreset_mode: Any, capacity: int | None = None
-    ) -> None:
-        self._capacity, self._count = capacity or 2 * num_envs * calls, 0
+    def begin(self) -> None:
+        self._capacity, self._count = self.lanes * self.rows, 0
         self._stored = {name: np.zeros(self._capacity) for name in NAMES}
-        envs = gymnasium.vector.SyncVectorEnv([make_env] * num_envs, autoreset_mode=autoreset_mode)
-        obs, _ = envs.reset()
-        for _ in range(calls):
-            after, reward, terminated, truncated, infos = envs.step(np.zeros(num_envs, int))
-            for lane in range(num_envs):
-                final = infos["final_obs"][lane] if terminated[lane] or truncated[lane] else after[lane]
-                self.add(obs[lane], reward[lane], 0.5 * ~terminated[lane], final)
-            obs = after
 
-    def add(self, *step: Any) -> None:
+    def add(self, lane: int, obs: Any, reward: float, terminated: bool, truncated: bool, final: Any) -> None:
+        step = obs, reward, 0.5 * (not terminated), final
         with self._add:
             for name, value in zip(NAMES, step, strict=True):
                 with self._each:
@@ -73,7 +64,7 @@ class Columns:
     def sample(self, n: int) -> Item:
         with self._draw:
             with self._choose:
-                at = self._rng.integers(min(self._count, self._capacity), size=n)
+                at = self.rng.integers(min(self._count, self._capacity), size=n)
             found = []
             for name in NAMES:
                 with self._each:

@@ -12,9 +12,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from depth import LONG, some_of_each
 from needs import needs
-from planted import FAULTS, Planted, Unprioritized, Unstated, Unweighed
+from styles import Given, Numbered, Stored, Whole
 
 import relive
 from relive.cli import main
@@ -27,23 +26,8 @@ ROOT = Path(__file__).parent
 README = (ROOT.parents[1] / "README.md").read_text("utf-8")
 
 
-class Items:
-    """A pipeline that has what it is given."""
-
-    def __init__(self, *items: Any) -> None:
-        self._items = items
-
-    def run(self, make_env: Any, num_envs: int, calls: int, n_step: int, gamma: float, *, autoreset_mode: Any) -> None:
-        env = make_env()
-        env.reset()
-        env.step(0)
-
-    def items(self) -> Any:
-        return self._items
-
-
 def test_nothing_is_wrong_with_a_right_buffer() -> None:
-    report = examine(Planted())
+    report = examine(Whole())
     assert report.right, report.findings
     assert not report.findings
     assert not report.skipped
@@ -51,7 +35,7 @@ def test_nothing_is_wrong_with_a_right_buffer() -> None:
     of = {(c.autoreset_mode, c.n_step): c.of for c in report.checks if c.probe == "phantom step"}
     assert of == {(mode, n): 200 if mode == "next_step" else 240 for mode, n in of}
     assert len(of) == 6
-    assert examine(Planted, n_steps=1, modes="disabled").right
+    assert examine(Whole, n_steps=1, modes="disabled").right
 
 
 class LateWindows(_relive.RecordedWindows):
@@ -83,7 +67,7 @@ def test_faults_of_windows(pipeline: Any, probes: set[str]) -> None:
 
 
 def test_a_ring_of_its_own_size_is_overwritten_before_late_priorities_come() -> None:
-    class OneRing(Planted):
+    class OneRing(Numbered):
         def run(self, *args: Any, autoreset_mode: Any) -> None:
             super().run(*args, autoreset_mode=autoreset_mode, capacity=100)
 
@@ -92,28 +76,8 @@ def test_a_ring_of_its_own_size_is_overwritten_before_late_priorities_come() -> 
     assert "late priorities" in {check.probe for check in report.checks}
 
 
-# Of several faults that one probe finds, by default the first.
-@pytest.mark.parametrize("fault", some_of_each(FAULTS, FAULTS.__getitem__, 1))
-def test_a_planted_fault_is_found(fault: str) -> None:
-    table, probe = FAULTS[fault]
-    if table in "CDF":
-        kind = {"mass": Planted, "stated": Unweighed}.get(probe, Unstated)
-        report = examine(lambda: kind(fault), n_steps=1, modes="disabled")
-    else:
-        modes = None if LONG else "next_step" if probe == "phantom" else "same_step"
-        report = examine(lambda: Unprioritized(fault), n_steps=3, modes=modes)
-    found = [finding for finding in report.findings if finding.table == table and probe in finding.probe]
-    assert found, report.findings
-    for finding in report.findings:
-        assert finding.wrong > 0
-        assert "obs" in finding.example or "items" in finding.example
-        assert finding.remedy
-    if probe == "changes":
-        assert ("puts it back" in found[0].example) == ("back" in fault)
-
-
 def test_without_the_optional_parts_the_tables_they_need_are_left_out() -> None:
-    class Plain(Unprioritized):
+    class Plain(Stored):
         def run(self, *args: Any, autoreset_mode: Any) -> None:
             super().run(*args, autoreset_mode=autoreset_mode)
 
@@ -129,7 +93,7 @@ def test_without_the_optional_parts_the_tables_they_need_are_left_out() -> None:
 
 
 def test_modes_and_steps_are_chosen() -> None:
-    report = examine(Unprioritized(), n_steps=2, modes="SAME_STEP")
+    report = examine(Stored(), n_steps=2, modes="SAME_STEP")
     assert {(check.autoreset_mode, check.n_step) for check in report.checks} == {("same_step", 2)}
     modes = gymnasium.vector.AutoresetMode
     assert [mode_of(name) for name in ("next_step", "NextStep", modes.DISABLED)] == [modes.NEXT_STEP] * 2 + [
@@ -138,7 +102,7 @@ def test_modes_and_steps_are_chosen() -> None:
 
 
 def test_no_global_generator_moves() -> None:
-    class Drawing(Unprioritized):
+    class Drawing(Stored):
         def run(self, *args: Any, **choices: Any) -> None:
             np.random.seed(1)
             random.random()
@@ -158,18 +122,18 @@ def test_no_global_generator_moves() -> None:
     ],
 )
 def test_forms_of_items(item: Any, form: str) -> None:
-    assert examine(Items(item, Item(0, 1, 0.5, 1)), n_steps=[1]).findings[0].probe == "step stored twice", form
+    assert examine(Given((item, Item(0, 1, 0.5, 1))), n_steps=[1]).findings[0].probe == "step stored twice", form
 
 
 @pytest.mark.parametrize(
     ("pipeline", "choices", "text"),
     [
         (object(), {}, "Expected a pipeline, with methods `run` and `items`, got `object`"),
-        (Items((1, 2)), {}, "Expected items `(obs, reward, bootstrap, next_obs)`, each a number, got `tuple`"),
-        (Items(("x", 1, 1, 1)), {}, "each a number"),
-        (Planted(), {"modes": ["never"]}, "Expected one of `next_step`, `same_step`, `disabled`, got `never`"),
-        (Planted(), {"modes": []}, "Expected at least one of"),
-        (Planted(), {"n_steps": [0]}, "Expected integers from 1 to 50, got `0`"),
+        (Given([(1, 2)]), {}, "Expected items `(obs, reward, bootstrap, next_obs)`, each a number, got `tuple`"),
+        (Given([("x", 1, 1, 1)]), {}, "each a number"),
+        (Stored(), {"modes": ["never"]}, "Expected one of `next_step`, `same_step`, `disabled`, got `never`"),
+        (Stored(), {"modes": []}, "Expected at least one of"),
+        (Stored(), {"n_steps": [0]}, "Expected integers from 1 to 50, got `0`"),
     ],
 )
 def test_what_is_no_pipeline_is_refused(pipeline: Any, choices: Any, text: str) -> None:
@@ -184,14 +148,14 @@ def test_what_is_no_pipeline_is_refused(pipeline: Any, choices: Any, text: str) 
         ("relive-windows", 0, ""),
         ("relive-by-hand", 1, "A"),
         ("fasttd3", 1, "ABD"),
-        ("planted:Planted", 0, ""),
-        ("user_pipeline:late", 1, "C"),
+        ("styles:Stored", 0, ""),
+        ("user_pipeline:ends", 1, "A"),
     ],
 )
 def test_the_command_says_it_by_its_status_and_in_json(
     name: str, status: int, tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    text = "from planted import Planted\ndef late():\n    return Planted('lets late priorities land')\n"
+    text = "from styles import Stored\ndef ends():\n    return Stored('done either')\n"
     (tmp_path / "user_pipeline.py").write_text(text)
     monkeypatch.chdir(tmp_path)  # modules in the current folder are found
     page = tmp_path / "report.html"
@@ -287,9 +251,9 @@ def test_five_bugs_are_told_in_25_lines_and_always_the_same(tmp_path: Path, caps
 
 
 def test_modes_and_n_are_words() -> None:
-    report = examine(lambda: Unprioritized("takes every end for a terminal state"))
+    report = examine(lambda: Stored("done either"))
     assert [(bug.probe, bug.where) for bug in report.bugs] == [("truncation taken for an end", "in all three modes")]
-    report = examine(lambda: Unprioritized("discounts by gamma alone"))
+    report = examine(lambda: Stored("gamma once"))
     assert [bug.where for bug in report.bugs] == ["in all three modes, for n = 3"]
     assert report.bugs[0].example.startswith("obs 0, env 0, episode 0 (is truncated after 5 steps), step 0: bootstrap")
 
@@ -318,8 +282,8 @@ def test_the_page_draws_the_items() -> None:
     [
         ("nonsense", "Expected one of `relive`"),
         ("no_such_module:function", "a module `no_such_module` that can be imported"),
-        ("planted:nothing", "Expected a function `nothing` in `planted`, got none"),
-        ("planted:FAULTS", "Expected a pipeline, with methods `run` and `items`, got `dict`"),
+        ("styles:nothing", "Expected a function `nothing` in `styles`, got none"),
+        ("styles:MISTAKES", "Expected a pipeline, with methods `run` and `items`, got `tuple`"),
         ("broken:make", "Expected a pipeline that runs, got `ZeroDivisionError: division by zero`"),
         ("broken:raises", "Expected a pipeline, got `RuntimeError: no` - at `broken:raises`"),
         ("broken:idle", "Expected a run that steps its environments, got no step"),
@@ -329,10 +293,10 @@ def test_the_page_draws_the_items() -> None:
 def test_an_unknown_or_broken_pipeline_has_status_2(
     name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    broken = "from planted import Planted\nclass make(Planted):\n    def run(self, *args, **choices): 1 / 0\n"
+    broken = "from styles import Ring\nclass make(Ring):\n    def run(self, *args, **choices): 1 / 0\n"
     broken += (
-        "def raises(): raise RuntimeError('no')\nclass idle(Planted):\n    def run(self, *args, **choices): pass\n"
-        "class named(Planted):\n    def lanes(self): return 5\n"
+        "def raises(): raise RuntimeError('no')\nclass idle(Ring):\n    def run(self, *args, **choices): pass\n"
+        "class named(Ring):\n    def lanes(self): return 5\n"
     )
     (tmp_path / "broken.py").write_text(broken)
     monkeypatch.chdir(tmp_path)
@@ -382,7 +346,7 @@ def test_a_tuple_keeps_its_handle_and_its_weight() -> None:
 
 
 def test_drawn_items_without_a_handle_are_refused_by_name() -> None:
-    class Bare(Planted):
+    class Bare(Numbered):
         def sample(self, n: int) -> Any:
             return [(1.0, 2.0, 0.5, 3.0)] * n
 

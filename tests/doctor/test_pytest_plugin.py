@@ -12,13 +12,13 @@ import pytest
 
 from relive.doctor._catalogue import CATALOGUE
 
-PLANTED = Path(__file__).parent
+STYLES = Path(__file__).parent
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "mine.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(PLANTED)!r})\nfrom planted import Unprioritized\n"
-        "def make():\n    return Unprioritized('takes every end for a terminal state')\n"
+        f"import sys\nsys.path.insert(0, {str(STYLES)!r})\nfrom styles import Stored\n"
+        "def make():\n    return Stored('done either')\n"
         "def broken():\n    raise RuntimeError('no')\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), *words]

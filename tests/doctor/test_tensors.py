@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from depth import some
 from needs import needs
+from styles import Given
 
 import relive
 from relive.doctor import Item, Report, TensorEnvs, examine, pipelines
@@ -146,23 +147,6 @@ def test_a_reset_observation_given_to_a_device_buffer_is_found() -> None:
     assert found(examine(Planted, n_steps=1), 1) == {NEXT_OBS}
 
 
-class Columns:
-    """A pipeline of one item, in columns."""
-
-    lanes: Any = 2
-
-    def __init__(self, item: Any) -> None:
-        self._item = item
-
-    def run(self, make_env: Any, num_envs: int, calls: int, n_step: int, gamma: float, *, autoreset_mode: Any) -> None:
-        env = make_env()
-        env.reset()
-        env.step(0)
-
-    def items(self) -> Any:
-        return self._item
-
-
 @pytest.mark.parametrize(
     "item",
     [
@@ -172,7 +156,7 @@ class Columns:
     ],
 )
 def test_items_of_tensors_and_columns(item: Any) -> None:
-    report = examine(Columns(item), n_steps=1, modes="same_step")
+    report = examine(Given(item), n_steps=1, modes="same_step")
     assert report.right, report.findings
 
 
@@ -184,8 +168,8 @@ def test_items_of_tensors_and_columns(item: Any) -> None:
     ],
 )
 def test_what_are_no_columns_is_refused(item: Any, text: str) -> None:
-    with pytest.raises(ArgumentError, match=r"Expected an `Item` of columns, .* - at `Columns.items`"):
-        examine(Columns(item), n_steps=1)
+    with pytest.raises(ArgumentError, match=r"Expected an `Item` of columns, .* - at `Given.items`"):
+        examine(Given(item), n_steps=1)
 
 
 @pytest.mark.parametrize(
@@ -195,16 +179,16 @@ def test_what_are_no_columns_is_refused(item: Any, text: str) -> None:
 def test_an_attribute_that_means_something_else_is_named(name: str, wrong: Any) -> None:
     """Check an innocent method of that name, too."""
     for value in (wrong, lambda: 5):
-        pipeline = Columns(Item(np.zeros((1, 1)), np.ones(1), np.full(1, 0.5), np.ones((1, 1))))
+        pipeline = Given(Item(np.zeros((1, 1)), np.ones(1), np.full(1, 0.5), np.ones((1, 1))))
         setattr(pipeline, name, value)
-        with pytest.raises(ArgumentError, match=rf"Expected .*, got .* - at `Columns.{name}`"):
+        with pytest.raises(ArgumentError, match=rf"Expected .*, got .* - at `Given.{name}`"):
             examine(pipeline)
 
 
 def test_lanes_and_positions_outside_their_limits_are_refused() -> None:
-    pipeline = Columns(Item(np.zeros((1, 1)), np.ones(1), np.full(1, 0.5), np.ones((1, 1))))
+    pipeline = Given(Item(np.zeros((1, 1)), np.ones(1), np.full(1, 0.5), np.ones((1, 1))))
     pipeline.lanes = 0
-    with pytest.raises(ArgumentError, match=r"Expected 1 to 1000 environments, got `0` - at `Columns.lanes`"):
+    with pytest.raises(ArgumentError, match=r"Expected 1 to 1000 environments, got `0` - at `Given.lanes`"):
         examine(pipeline)
 
     class Few(PrioritizedFastTD3):

@@ -7,15 +7,21 @@ from typing import Any
 
 import pytest
 from depth import some
-from planted import FAULTS, Planted, Unprioritized
+from styles import MISTAKES, Loop
 
 from relive.cli import main
 from relive.doctor import Trace, examine, pipelines, trace
+from relive.doctor._catalogue import CATALOGUE
 
 # One environment has no lanes to mix up, the observations of a view that is kept are those of the newest episode, and
 # rewards of three short episodes need no rounding.
-HIDDEN = ("lanes", "view", "stores rewards")
-SHOWN = [fault for fault, (table, _) in FAULTS.items() if table == "A" and not any(part in fault for part in HIDDEN)]
+HIDDEN = ("one window for all", "a view", "rewards as", "half precision")
+TABLE_A = [probe for probe, check in CATALOGUE.items() if check.table == "A"]
+SHOWN = [
+    (style, mistake, cause)
+    for style, mistake, cause in MISTAKES
+    if any(cause in probe for probe in TABLE_A) and not mistake.startswith(HIDDEN)
+]
 
 
 def test_a_right_buffer_has_every_step_once_in_every_state() -> None:
@@ -46,19 +52,16 @@ def test_targets_at_an_end_worked_out_by_hand(end: str, n_step: int, right: list
     assert [(item.obs, *item.right) for item in items[2:4] if item.right] == right
 
 
-@pytest.mark.parametrize("fault", some(SHOWN, 4))
-def test_a_planted_fault_shows_in_the_trace_as_in_the_report(fault: str) -> None:
+@pytest.mark.parametrize(("style", "mistake", "cause"), some(SHOWN, 4))
+def test_a_mistake_shows_in_the_trace_as_in_the_report(style: type[Loop], mistake: str, cause: str) -> None:
     """Check that the probes are those of table A; a missing step has no item."""
-    traced = trace(lambda: Planted(fault), n_steps=(1, 3))
-    known = {
-        check.probe for check in examine(lambda: Unprioritized(fault), n_steps=(1, 3)).findings if check.table == "A"
-    }
+    traced = trace(lambda: style(mistake), n_steps=(1, 3))
+    report = examine(lambda: style(mistake), n_steps=(1, 3))
     probes = {probe for state in traced.states for item in state.items for probe in item.faults}
     if any(state.missing for state in traced.states):
         probes.add("step missing")
-    assert probes
-    assert any(FAULTS[fault][1] in probe for probe in probes)
-    assert probes <= known
+    assert any(cause in probe for probe in probes)
+    assert probes <= {finding.probe for finding in report.findings if finding.table == "A"}
 
 
 def test_what_is_wrong_has_the_right_value_beside_it() -> None:

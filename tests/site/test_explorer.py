@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from needs import needs
-from site_in_browser import ROOT, opened, served
+from site_in_browser import ROOT, build, served
 
 RECORDED = ROOT / "docs" / "data" / "explorer.json"
 DATA = json.loads(RECORDED.read_text("utf-8"))
 PIPELINES = DATA["pipelines"]
 # Modules of the libraries, where relive's own do not do.
-MODULES = {
-    "sb3": "stable_baselines3",
-    "tianshou": "tianshou",
-    "cpprb": "cpprb",
-    "torchrl": "torchrl",
-    "fasttd3": "torch",
-}
+MODULES = {name: name for name in ("tianshou", "cpprb", "torchrl")} | {"sb3": "stable_baselines3", "fasttd3": "torch"}
 STATES = [
     (name, *state.split("/")) for name, pipeline in PIPELINES.items() for state in pipeline["states"]
 ]  # library, mode, n, end
@@ -67,21 +58,9 @@ def test_what_the_page_has_without_a_browser(extension: Any) -> None:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    pytest.importorskip("furo", reason="no Sphinx: pip install '.[docs]'")
-    folder: Path = tmp_path_factory.mktemp("site")
-    settings = ["root_doc=docs/explorer", f"include_patterns={PAGES}", "suppress_warnings=myst.xref_missing,toc"]
-    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-c", "docs", "."]
-    options = [word for setting in settings for word in ("-D", setting)]
-    done = subprocess.run([*command, str(folder), *options], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    with served(folder) as found:
+    settings = ("root_doc=docs/explorer", f"include_patterns={PAGES}", "suppress_warnings=myst.xref_missing,toc")
+    with served(build(tmp_path_factory.mktemp("site"), *settings)) as found:
         yield f"{found}/docs/explorer.html"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened() as found:
-        yield found
 
 
 @pytest.fixture

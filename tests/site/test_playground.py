@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from site_in_browser import ROOT, opened, served
+from site_in_browser import ROOT, build, served
 
 FILES = os.environ.get("RELIVE_PLAYGROUND", "")
 BUILT = pytest.mark.skipif(
@@ -46,32 +46,20 @@ def test_the_example_is_that_of_the_readme_with_seeds() -> None:
     assert kept == [ast.unparse(node) for node in ast.parse(example("README.md")).body]
 
 
-def build(folder: Path, files: str) -> Path:
-    pytest.importorskip("furo", reason="no Sphinx: pip install '.[docs]'")
-    settings = ["root_doc=docs/playground", "include_patterns=docs/playground.md", f"playground_folder={files}"]
-    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-c", "docs", ".", str(folder)]
-    options = [word for setting in (*settings, "suppress_warnings=myst.xref_missing,toc") for word in ("-D", setting)]
-    environment = {name: value for name, value in os.environ.items() if name != "RELIVE_PLAYGROUND"}
-    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened() as found:
-        yield found
+def built(folder: Path, files: str) -> Path:
+    settings = ("root_doc=docs/playground", "include_patterns=docs/playground.md", f"playground_folder={files}")
+    return build(folder, *settings, "suppress_warnings=myst.xref_missing,toc")
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(build(tmp_path_factory.mktemp("site"), FILES)) as found:
+    with served(built(tmp_path_factory.mktemp("site"), FILES)) as found:
         yield f"{found}/docs/playground.html"
 
 
 @pytest.mark.site
 def test_a_site_without_the_files_says_so(browser: Any, tmp_path: Path) -> None:
-    with served(build(tmp_path, "")) as found:
+    with served(built(tmp_path, "")) as found:
         page = browser.new_page()
         page.goto(f"{found}/docs/playground.html")
         assert "built without the playground" in page.inner_text("#playground")
@@ -83,7 +71,7 @@ def test_a_site_without_the_files_says_so(browser: Any, tmp_path: Path) -> None:
 @pytest.mark.site
 def test_a_folder_without_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"has no pyodide-lock\.json"):
-        build(tmp_path / "site", str(tmp_path))
+        built(tmp_path / "site", str(tmp_path))
 
 
 def run(page: Any, code: str) -> tuple[str, str]:

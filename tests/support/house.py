@@ -111,20 +111,12 @@ class Checkout:
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
         rooms, found = set(self.rooms()), set()
-        for path, nodes in self.walked.items():
-            package = ("relive", *path.parts[:-1])
-            for node in nodes:
-                names: list[tuple[str, ...]] = []
-                if isinstance(node, ast.Import):
-                    names = [tuple(alias.name.split(".")) for alias in node.names]
-                elif isinstance(node, ast.ImportFrom):
-                    base = package[: len(package) + 1 - node.level] if node.level else ()
-                    base += tuple((node.module or "").split(".")) if node.module else ()
-                    names = [(*base, alias.name) for alias in node.names]
-                own = [
-                    name[1] if name[1:] and name[1] in rooms else "__init__" for name in names if name[0] == "relive"
-                ]
-                found |= {(room(path), name) for name in own}
+        for name, path in self.modules.items():
+            if name.split(".")[0] == "relive":
+                for base, own, _ in self.taken[name]:
+                    full = f"{base}.{own}".strip(".").split(".")
+                    target = full[1] if full[1:] and full[1] in rooms else "__init__"
+                    found |= {(room(path.relative_to(self.source)), target)} if full[0] == "relive" else set()
         return sorted(pair for pair in found if pair[0] != pair[1])
 
     @cached_property
@@ -137,12 +129,20 @@ class Checkout:
         }
 
     @cached_property
+    def taken(self) -> dict[str, list[tuple[str, str, str]]]:
+        """For each module, the origin of every import, the name, and its name here."""
+        return {
+            name: [found[1:] for found in imports(parsed(path.read_text(encoding="utf-8")), package_of(name, path))]
+            for name, path in self.modules.items()
+        }
+
+    @cached_property
     def homes(self) -> dict[str, set[tuple[str, str]]]:
         """For each module, the names that it imports and their modules, inside functions and for type checkers, too.
 
         A name that a package hands on leads to the module that has it.
         """
-        taken = {name: list(names_taken(name, path)) for name, path in self.modules.items()}
+        taken = self.taken
         given = {f"{name}.{as_name}": (base, own) for name, found in taken.items() for base, own, as_name in found}
 
         def home(base: str, name: str) -> str | None:
@@ -271,7 +271,8 @@ class Checkout:
         return [f"{file.relative_to(self.root)}: {lines(file)}" for file in sorted((self.root / "tests").rglob("*.py"))]
 
     def long_files(self) -> list[str]:
-        files = [*self.files.values(), *sorted((self.root / "native").glob("*.[ch]pp"))]
+        others = (sorted(self.root.glob(pattern)) for pattern in ("lab/src/**/*.py", "native/*.[ch]pp"))
+        files = [*self.files.values(), *(file for found in others for file in found)]
         counts = [(file.relative_to(self.root), code_lines(file)) for file in files]
         return [f"{path}: {count}" for path, count in counts if count > LONG]
 
@@ -284,20 +285,26 @@ def lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-def names_taken(module: str, path: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield, for each import of a module, its origin, the name, and its name here."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
+def package_of(module: str, path: Path) -> str:
+    """Return the package that a module's relative imports start from."""
+    return module if path.name == "__init__.py" else module.rpartition(".")[0]
+
+
+def imports(tree: ast.Module, package: str) -> Iterator[tuple[ast.AST, str, str, str]]:
+    """Yield every import of a module: its node, the origin, the name taken from there, and its name here."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((alias.name.rpartition(".")[0], alias.name.rpartition(".")[2], "") for alias in node.names)
+            for alias in node.names:
+                yield node, *alias.name.rpartition(".")[::2], ""
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module":
             literal = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
-            yield literal.rpartition(".")[0], literal.rpartition(".")[2], ""
+            yield node, *str(literal).rpartition(".")[::2], ""
         elif isinstance(node, ast.ImportFrom):
             steps = package.split(".")
             base = [*steps[: len(steps) + 1 - node.level]] if node.level else []
             base += [node.module] if node.module else []
-            yield from ((".".join(base), alias.name, alias.asname or alias.name) for alias in node.names)
+            for alias in node.names:
+                yield node, ".".join(base), alias.name, alias.asname or alias.name
 
 
 def maps_a_tree(function: ast.FunctionDef) -> bool:

@@ -39,16 +39,20 @@ def served(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-def build(target: Path) -> Path:
-    """Build the site as CONTRIBUTING says; a warning is an error."""
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-b", "html", "-c", "docs", "."]
-    done = subprocess.run([*command, str(target)], cwd=ROOT, capture_output=True, text=True)
+def build(target: Path, *settings: str) -> Path:
+    """Build the site as CONTRIBUTING says, where a warning is an error; or, without the playground, as settings say."""
+    pytest.importorskip("furo", reason="no Sphinx: pip install '.[docs]'")
+    strict = [] if settings else ["-W", "--keep-going", "-n"]
+    options = [word for setting in settings for word in ("-D", setting)]
+    command = [sys.executable, "-m", "sphinx", "-q", *strict, "-b", "html", "-c", "docs", ".", str(target), *options]
+    kept = {name: value for name, value in os.environ.items() if name != "RELIVE_PLAYGROUND" or not settings}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=kept)
     assert done.returncode == 0, done.stderr
     return target
 
 
-@contextmanager
-def opened() -> Iterator[Any]:
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
     """Yield Debian's Chromium, driven by Playwright."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install '.[docs]'")
     chromium = os.environ.get("RELIVE_CHROMIUM") or shutil.which("chromium")

@@ -6,14 +6,12 @@ import csv
 import io
 import json
 import math
-import os
 import re
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import pytest
-from interrupted import interrupted
 from rich.console import Console
 
 from relive.errors import ArgumentError
@@ -57,22 +55,6 @@ def test_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureF
     assert (cell["seeds"], cell["unsolved"]) == (2, 0)
     assert cell["gain"]["low"] <= cell["gain"]["value"] <= cell["gain"]["high"]
     assert summary["settings"]["first_seed"] == 5
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["--n", "1"], "Expected lengths from 2 to 20, got `1` - at `--n`"),
-        (["--n", "4", "21"], "Expected lengths from 2 to 20, got `21` - at `--n`"),
-        (["--seeds", "0"], "Expected at least 1, got `0` - at `--seeds`"),
-        (["--first-seed", "-1"], "Expected at least 0, got `-1` - at `--first-seed`"),
-        (["--jobs", "0"], "Expected at least 1, got `0` - at `--jobs`"),
-        (["--learners", "forest"], "Expected `table`, `linear` or `network`, got `forest` - at `--learners`"),
-    ],
-)
-def test_a_bad_value_ends_with_2(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "cliffwalk", *words]) == 2
-    assert text in capsys.readouterr().err
 
 
 def test_the_whole_comparison() -> None:
@@ -198,14 +180,3 @@ def test_results_are_gathered_by_cell_in_the_order_of_arms() -> None:
     found = gather((walk, 10.0 * walk.seed) for walk in walks)
     assert [cell.arm for cell in found] == ["uniform", "oracle"]
     assert list(found[Cell("table", 4, "oracle")].items()) == [(0, 0.0), (2, 20.0)]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_ctrl_c_shows_what_was_reached(tmp_path: Path) -> None:
-    words = ["compare", "cliffwalk", "--n", "4", "12", "--learners", "table", "--jobs", "2", "--out", str(tmp_path)]
-    # All of n = 4, and some runs of n = 12.
-    shown = interrupted([*words, "--seeds", "12"], after="[112/216]")
-    assert "Ending the runs; Ctrl-C again ends at once." in shown
-    assert "seeds: a table" in shown
-    assert (tmp_path / "cliffwalk.png").exists()

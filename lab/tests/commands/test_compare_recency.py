@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 from pathlib import Path
 
 import pytest
+import torch
 
 import relive
 from relive_lab import SACConfig
@@ -47,8 +49,11 @@ def test_volumes_are_what_they_are_called() -> None:
     ("task", "steps"), [("reach", 640), pytest.param("pendulum-sac", 2000, marks=pytest.mark.slow)]
 )
 def test_from_the_command_to_the_table(
-    task: str, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    task: str, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    context = multiprocessing.get_context
+    if not torch.cuda.is_available():  # a process that forks has PyTorch, whose imports take most of the time
+        monkeypatch.setattr(multiprocessing, "get_context", lambda kind: context("fork"))
     out = tmp_path / f"{task}-low"
     words = ["compare", "recency", "--task", task, "--seeds", "1", "--jobs", "1", "--num-envs", "16"]
     assert main([*words, "--steps", str(steps), "--out", str(out)]) == 0
@@ -59,8 +64,3 @@ def test_from_the_command_to_the_table(
     assert len(lines) == 3
     assert lines[2].startswith(f"| {task}, ")
     assert lines[2].count("|") == lines[0].count("|") == len(ARMS) + 2
-
-
-def test_too_short_a_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "recency", "--steps", "100"]) == 2
-    assert "Expected at least 5120, got `100` - at `--steps`" in capsys.readouterr().err

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 from relive_lab import DQNConfig, R2D2Config, TrainResult
-from relive_lab.cli import main
 from relive_lab.envs import TMazeEnv
 from relive_lab.studies.runner import Outcome
 from relive_lab.studies.study import Job
@@ -101,28 +95,3 @@ def test_the_settings_are_those_of_the_published_comparison() -> None:
     assert isinstance(blind, DQNConfig)
     assert blind.frame_stack == 1
     assert list(ARMS) == ["no memory", BASE, "stored", BEST]
-
-
-@pytest.mark.slow
-def test_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["compare", "tmaze", "--seeds", "1", "--first-seed", "7", "--jobs", "2", "--steps", "2000"]
-    assert main([*words, "--out", str(tmp_path / "tmaze")]) == 0
-    shown = capsys.readouterr().out
-    assert "TMaze, success in the last 100 episodes: 4 runs on 2 processes" in shown
-    assert len(re.findall(r"\[\d/4\] (?:no memory|zero|stored|stored \+ burn-in), seed 7: return", shown)) == 4
-    for text in ("episodes: 1 seed", "success, IQM", "P(higher", "against zero", "Bars", "holds"):
-        assert text in shown
-    assert (tmp_path / "tmaze" / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert len((tmp_path / "tmaze" / "curves.csv").read_text().splitlines()) == 1 + 4 * 40
-    found: dict[str, Any] = json.loads((tmp_path / "tmaze" / "summary.json").read_text())
-    assert (found["seeds"], found["complete"], found["settings"]["steps"]) == ([7], True, 2_000)
-    assert [arm["arm"] for arm in found["arms"]] == list(ARMS)
-    assert [bar["text"][-7:] for bar in found["bars"]] == [">= 0.80", "<= 0.60", ">= 0.90"]
-
-
-def test_help_and_a_bad_value(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["compare", "tmaze", "--help"])
-    assert "Example: relive-lab compare tmaze" in capsys.readouterr().out
-    assert main(["compare", "tmaze", "--steps", "100"]) == 2
-    assert "Expected at least 2000, got `100` - at `--steps`" in capsys.readouterr().err

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from needs import needs
 
-from relive_lab import DQNConfig, DQNTrainer, train
+from relive.errors import ArgumentError
+from relive_lab import DQNConfig, DQNTrainer, dqn
 from relive_lab.cli import main
 
 SHORT = ["--start-steps", "100", "--batch-size", "16", "--hidden-sizes", "8", "--eval-episodes", "2"]
@@ -49,19 +50,23 @@ def test_an_atari_game_gets_settings_of_its_own(tmp_path: Path, capsys: pytest.C
     assert list((tmp_path / "events").glob("events.*"))
 
 
-def test_a_resumed_game_keeps_the_settings_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[dict[str, Any]] = []
-    monkeypatch.setattr(train, "_train", lambda name, kind, maker, changes, saving: seen.append(changes))
-    for more in ([], ["--resume", "run"]):
-        main(["train", "dqn", "--env-id", "ALE/Pong-v5", "--tau", "0.5", *more])
-    given: dict[str, Any] = {"env_id": "ALE/Pong-v5", "tau": 0.5}
-    assert DQNConfig(**seen[0]) == DQNConfig.atari(**given)
-    assert seen[1] == given
+def test_settings_of_a_game_are_its_own_unless_given_or_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that a given setting counts where it is the default of other games, too."""
+    seen: list[Any] = []
 
+    class Noted:
+        def __init__(self, config: DQNConfig) -> None:
+            seen.append(config)
+            raise ArgumentError("enough")
 
-def test_a_given_setting_counts_where_it_is_the_default_of_other_games(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[dict[str, Any]] = []
-    monkeypatch.setattr(train, "_train", lambda name, kind, maker, changes, saving: seen.append(changes))
-    default = DQNConfig()
-    main(["train", "dqn", "--env-id=ALE/Pong-v5", "--update-every", f"{default.update_every}"])
-    assert DQNConfig(**seen[0]) == DQNConfig.atari("ALE/Pong-v5", update_every=default.update_every)
+        @classmethod
+        def load(cls, path: Path, **changes: Any) -> Any:
+            seen.append(changes)
+            raise ArgumentError("enough")
+
+    monkeypatch.setattr(dqn, "DQNTrainer", Noted)
+    game, every = "ALE/Pong-v5", DQNConfig().update_every
+    for words in (["--tau", "0.5"], ["--update-every", f"{every}"], ["--tau", "0.5", "--resume", "run"]):
+        assert main(["train", "dqn", f"--env-id={game}", *words]) == 2
+    wanted = [DQNConfig.atari(game, tau=0.5), DQNConfig.atari(game, update_every=every), {"env_id": game, "tau": 0.5}]
+    assert seen == wanted

@@ -27,11 +27,3 @@ def test_a_run_leaves_a_learner_a_picture_and_numbers_and_goes_on(
     assert main(["train", "r2d2", *again, "--total-steps", "400"]) == 0
     longer = json.loads((tmp_path / "b" / "result.json").read_text())
     assert (longer["steps"], longer["updates"], longer["config"]["state"]) == (400, 20, "zero")
-
-
-def test_what_does_not_fit_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "r2d2", "--env-id", "Pendulum-v1"]) == 2
-    error = capsys.readouterr().err
-    assert "Expected a `Discrete` action space" in error
-    assert "at `R2D2Trainer(env)`" in error
-    assert "Traceback" not in error

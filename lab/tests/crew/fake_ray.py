@@ -6,7 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+from local import local_shards
 from ray import exceptions
+
+import relive.ray
+from relive_lab import run
+from relive_lab.crew import cluster
 
 
 class Ref:
@@ -65,13 +71,13 @@ class FakeRay:
 
     def __init__(self) -> None:
         self.handles: list[Handle] = []
-        self.most = self.puts = self.turn = 0
+        self.most = self.published = self.turn = 0
 
     def is_initialized(self) -> bool:
         return True
 
     def put(self, value: Any) -> Any:
-        self.puts += 1
+        self.published += 1
         return value
 
     def remote(self, kind: type) -> Any:
@@ -111,3 +117,12 @@ class FakeRay:
         return {"CPU": 0.0}
 
     cluster_resources = available_resources
+
+
+def played(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    """Put this in the place of Ray, and objects of this process in that of shards; every round is reported."""
+    ray = FakeRay()
+    monkeypatch.setattr(run, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "ray", ray)
+    monkeypatch.setattr(relive.ray, "Shards", lambda *of, **choices: local_shards(*of, **choices)[0])
+    return ray

@@ -1,4 +1,4 @@
-"""A learner's crew on a cluster, with Ray and the shards played by objects of this process."""
+"""What a crew on a cluster does besides, with Ray and the shards played by objects of this process."""
 
 from __future__ import annotations
 
@@ -11,27 +11,19 @@ from needs import needs
 
 needs("ray")
 import r2d2_toys
-import trainer_toys
-from actor_toys import Failing
 from dqn_toys import Signs, small
-from fake_ray import FakeRay
-from local import local_shards
+from fake_ray import FakeRay, played
 
 import relive
 import relive.ray
 from relive._buffer import stored
-from relive.errors import ReliveError
-from relive_lab import DQNTrainer, R2D2Trainer, SACTrainer, run
-from relive_lab.crew import Crew, cluster, crew
+from relive_lab import DQNTrainer, R2D2Trainer
+from relive_lab.crew import Crew, crew
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
-    ray = FakeRay()
-    monkeypatch.setattr(run, "REPORT_SECONDS", 0.0)
-    monkeypatch.setattr(cluster, "ray", ray)
-    monkeypatch.setattr(relive.ray, "Shards", lambda *of, **choices: local_shards(*of, **choices)[0])
-    return ray
+    return played(monkeypatch)
 
 
 def trainer_of(make_env: Any = Signs, **changes: Any) -> DQNTrainer:
@@ -39,51 +31,6 @@ def trainer_of(make_env: Any = Signs, **changes: Any) -> DQNTrainer:
     return DQNTrainer(
         small(**{**given, "total_steps": 500, "eval_every": 0, "buffer_capacity": 2_000, **changes}), make_env=make_env
     )
-
-
-def test_a_run_holds_its_pace(fake: FakeRay) -> None:
-    trainer, ahead, behind = trainer_of(), [], []
-
-    def watch(now: Any) -> None:
-        ahead.append(trainer.run.crew.done - now.step)
-        if now.updates:
-            behind.append((now.step - trainer.config.start_steps) // 4 - now.updates)
-
-    result = trainer.train(watch)
-    assert result.steps == 500
-    # There is nothing to draw until the first blocks have come; from then on no update is lost and none comes twice.
-    assert behind[0] >= -1
-    assert max(behind) - min(behind) <= 1
-    assert len(behind) > 10
-    assert 0 < max(ahead) <= crew.DEPTH * crew.ROUNDS * 4
-    assert fake.most <= crew.DEPTH
-    assert fake.puts > 2  # weights
-    assert len(result.episode_returns) > 30
-    assert (result.episode_returns <= 10).all()
-    assert (np.diff(result.episode_steps) >= 0).all()
-    stats = trainer.buffer.stats()
-    assert stats.added >= 500
-    assert stats.size == stats.added
-    ids = trainer.buffer.sample(500).ids
-    assert set((ids % 4).tolist()) == {0, 1, 2, 3}
-    assert all(handle.dead for handle in fake.handles)
-    trainer.close()
-
-
-@pytest.mark.parametrize("use_per", [False, True])
-@pytest.mark.parametrize("kind", ["sac", "r2d2"])
-def test_the_other_trainers(fake: FakeRay, kind: str, use_per: bool) -> None:
-    given: dict[str, Any] = {"actors": 2, "num_envs": 2, "cluster": "local", "shards": 3, "use_per": use_per}
-    trainer: Any
-    if kind == "sac":
-        trainer = SACTrainer(trainer_toys.small(**given, total_steps=200, eval_every=0), make_env=trainer_toys.Toy)
-    else:
-        trainer = R2D2Trainer(r2d2_toys.small(**given, eval_every=0), make_env=r2d2_toys.Walk)
-    result = trainer.train()
-    assert result.steps == trainer.config.total_steps
-    assert result.updates >= 6  # of 15 and more: none is due while the first steps are on their way
-    assert trainer.buffer.stats().drawn >= result.updates * trainer.config.batch_size
-    trainer.close()
 
 
 def stopped(handle: Any) -> None:
@@ -121,14 +68,6 @@ def test_an_actor_that_is_replaced_goes_on_where_its_lanes_are(fake: FakeRay, mo
             assert not batch.state[batch.first].any()
             later += int(new[lane > 1].sum())
     assert later > 5
-    trainer.close()
-
-
-def test_a_failing_environment_ends_the_run_with_its_error(fake: FakeRay) -> None:
-    trainer = trainer_of(Failing)
-    with pytest.raises(ReliveError, match=r"Actor [01] failed with ZeroDivisionError: the simulator fell over"):
-        trainer.train()
-    assert all(handle.dead for handle in fake.handles)
     trainer.close()
 
 

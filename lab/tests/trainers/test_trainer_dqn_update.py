@@ -83,18 +83,6 @@ def test_double_targets_differ() -> None:
     assert (plain > double).any()
 
 
-def test_both_arms_learn_the_same_from_the_same_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = [DQNTrainer(small(total_steps=40, use_per=use_per), make_env=Signs) for use_per in (False, True)]
-    for arm in arms:
-        arm.train()
-    batch = fixed(arms[0], monkeypatch)
-    monkeypatch.setattr(arms[1].buffer, "sample", lambda n: batch)
-    for arm in arms:
-        arm.learn()
-        arm.learn()
-    assert all(torch.equal(a, b) for a, b in zip(arms[0].agent._weights, arms[1].agent._weights, strict=True))
-
-
 def test_priorities_are_absolute_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trained(use_per=True)
     batch = fixed(trainer, monkeypatch)

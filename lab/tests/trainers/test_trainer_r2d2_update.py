@@ -192,17 +192,6 @@ def test_priorities_mix_the_largest_and_the_mean_error(monkeypatch: pytest.Monke
         assert trainer.buffer.priorities(ident[None])[0] == pytest.approx(wanted + 1e-6, rel=1e-3)
 
 
-def test_both_arms_learn_the_same_from_the_same_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = [trainer_with_data(use_per=use_per) for use_per in (False, True)]
-    batches = [arms[0].buffer.sample(8) for _ in range(4)]
-    for arm in arms:
-        stream = iter(batches)
-        monkeypatch.setattr(arm.buffer, "sample", lambda n, stream=stream: next(stream))
-        for _ in batches:
-            arm.learn()
-    assert all(torch.equal(a, b) for a, b in zip(arms[0].agent._weights, arms[1].agent._weights, strict=True))
-
-
 def test_the_target_is_copied_every_so_many_updates() -> None:
     trainer = trainer_with_data(target_every=3)
     same = []

@@ -34,28 +34,6 @@ def tensors(rows: int, seed: int = 0) -> dict[str, torch.Tensor]:
     }
 
 
-def weights_of(trainer: SACTrainer) -> list[torch.Tensor]:
-    return [
-        w.detach().clone()
-        for w in [*trainer.agent._actor_weights, *trainer.agent._critic_weights, *trainer.agent._target_weights]
-    ]
-
-
-def test_both_arms_learn_the_same_from_the_same_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = [trainer_with_data(use_per=use_per) for use_per in (False, True)]
-    before = weights_of(arms[0])
-    batches = [arms[0].buffer.sample(16) for _ in range(5)]
-    for arm in arms:
-        # The uniform arm's batches have weights of 1; their ids are those of the other arm's buffer, too.
-        stream = iter(batches)
-        monkeypatch.setattr(arm.buffer, "sample", lambda n, stream=stream: next(stream))
-        for _ in batches:
-            arm.learn()
-    uniform, prioritized = map(weights_of, arms)
-    assert all(torch.equal(a, b) for a, b in zip(uniform, prioritized, strict=True))
-    assert not any(torch.equal(a, b) for a, b in zip(uniform, before, strict=True))
-
-
 def test_the_critic_loss_is_the_mean_of_both_squared_errors() -> None:
     trainer, data = trainer_with_data(), tensors(16)
     noise = torch.Generator().set_state(trainer.agent.random.generator.get_state())

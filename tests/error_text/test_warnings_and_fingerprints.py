@@ -1,4 +1,4 @@
-"""Messages that the documentation shows, word for word, and what makes the fingerprint of these tests trustworthy."""
+"""Warnings, which are said once, and what makes the fingerprint of these tests trustworthy."""
 
 from __future__ import annotations
 
@@ -7,38 +7,6 @@ import pytest
 from refused_calls import F, fingerprint, prioritized, step
 
 import relive
-
-
-def test_a_wrong_shape_of_one_camera():
-    schema = relive.Schema(obs={"camera": F((84, 84), "float32")}, action=F())
-    buffer = relive.ReplayBuffer(schema, 10)
-    camera = {"camera": np.zeros((84, 84, 1))}
-    with pytest.raises(relive.errors.SchemaError) as caught:
-        buffer.add(obs=camera, action=0, reward=0, next_obs=camera, terminated=False, truncated=False)
-    assert str(caught.value) == ("Expected shape `(84, 84)`, got shape `(84, 84, 1)` - at `obs.camera`")
-
-
-def test_three_bad_td_errors_of_256():
-    buffer = prioritized()
-    ids = np.resize(buffer.sample(4).ids, 256)
-    td_error = np.ones(256)
-    td_error[[17, 40, 200]] = np.nan
-    with pytest.raises(relive.errors.PriorityError) as caught:
-        buffer.update_priorities(ids, td_error)
-    assert str(caught.value) == "Expected a finite TD error, got `nan` (3 of 256) - at `td_error[17]`: check the loss"
-
-
-@pytest.mark.parametrize("batch_size", [1, 32])
-def test_the_first_window_is_not_complete(batch_size):
-    buffer = relive.ReplayBuffer(relive.Schema(obs=F(), action=F()), 10, item=relive.Transitions(n_step=3))
-    for t in range(2):
-        buffer.add(obs=t, action=0, reward=0, next_obs=t + 1, terminated=False, truncated=False)
-    with pytest.raises(relive.errors.NotEnoughData) as caught:
-        buffer.sample(batch_size)
-    assert str(caught.value) == (
-        "Expected at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: "
-        "2 of 3 steps of the first 3-step window are stored; `can_sample` says when there are enough"
-    )
 
 
 def test_a_truncation_without_its_observation_is_said_once():
@@ -76,11 +44,6 @@ def test_one_step_in_ten_may_be_cut_without_a_word():
         after = t + (0.5 if t % 12 == 0 else 1)
         buffer.add(obs=t, action=0, reward=0, next_obs=after, terminated=t == 0, truncated=False)
     assert buffer.stats().cuts == 24
-
-
-def test_every_error_is_one_family():
-    names = ["SchemaError", "ArgumentError", "PriorityError", "NotEnoughData", "StaleId", "MissingExtra"]
-    assert all(issubclass(getattr(relive.errors, name), relive.errors.ReliveError) for name in names)
 
 
 def test_the_fingerprint_sees_every_change():
