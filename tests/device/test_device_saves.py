@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from depth import some
+from depth import LONG, some
 from lockstep_programs import Program
 from test_lockstep_laws import fill, small
 
@@ -31,7 +31,7 @@ def assert_same(one: relive.Batch, other: relive.Batch) -> None:
 def test_a_load_goes_on_to_the_bit(seed: int, tmp_path: Path) -> None:
     """After any program, in a chain of saves; the next turns are those of the buffer that was saved."""
     program = Program(seed)
-    for t in range(120):
+    for t in range(120 if LONG else 80):
         program.step()
         program.disturb()
         if t % 13 == 7:
@@ -90,7 +90,7 @@ def test_saves_beside_calls_are_of_one_instant(tmp_path: Path) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        for _ in range(12):
+        for _ in range(12 if LONG else 6):
             while not len(buffer):
                 pass
             buffer.save(tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import pairs
+from depth import LONG, pairs
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from ledger import CUT, FAR, TERMINATED, TRUNCATED, Ledger, frames_of, reward_of, stacking
@@ -19,7 +19,7 @@ from relive.gymnasium import Recorder
 STACKS = [(1, "zero", 0), (4, "zero", 0), (3, "first", -1)]
 WORLDS = list(product(AutoresetMode, (1, 3)))
 STEPS, GAMMA, BATCH = 120, 0.9, 260
-ITEMS_IN_ALL = 1_000_000
+ITEMS_IN_ALL, EVERY = (1_000_000, 10) if LONG else (500_000, 20)  # draws, at every so many steps
 
 
 @dataclass
@@ -97,7 +97,7 @@ def test_every_drawn_item_happened(mode: AutoresetMode, lanes: int, stack: tuple
             ledger.step(lane, now[lane], terminated[lane], truncated[lane])
         if mode is AutoresetMode.DISABLED:
             obs = resets(recorder, ledger, obs, terminated | truncated, rng, stack)
-        if t % 10 == 9 or t > STEPS - 2:
+        if t % EVERY == EVERY - 1 or t > STEPS - 2:
             for case in cases:
                 draw_and_check(case, ledger)
     envs.close()

@@ -308,11 +308,3 @@ def test_what_makes_no_sense_is_refused() -> None:
     for wrong in ([3], [-1], [0, 0], 0.5, [True]):
         with pytest.raises(ArgumentError, match="at `env_ids`"):
             held.discard(wrong)
-
-
-def test_simulators_refuse_to_hold() -> None:
-    pytest.importorskip("torch")
-    from relive.simulators import Recorder as OfSimulators
-
-    with pytest.raises(ArgumentError, match=r"Recorder\(hold\)"):
-        OfSimulators(object(), object(), hold=True)  # type: ignore[arg-type]
