@@ -216,6 +216,23 @@ def with_steps() -> LazyTensorStorage:
     return storage
 
 
+def on_gpu(storage: Any) -> Any:
+    storage.device = torch.device("cuda", 1)  # as its constructor does where there are GPUs
+    return storage
+
+
+# Storages elsewhere than in RAM, of a directory.
+ELSEWHERE = {
+    "memmap": (lambda d: LazyMemmapStorage(10, scratch_dir=d), r"got `LazyMemmapStorage`.*`storage=relive.Mapped"),
+    "temporary memmap": (lambda d: LazyMemmapStorage(10), "got `LazyMemmapStorage`.*`LazyTensorStorage[(]10[)]` keeps"),
+    "a function": (lambda d: partial(LazyMemmapStorage, 10, scratch_dir=d), "got `LazyMemmapStorage`"),
+    "a GPU": (lambda d: on_gpu(LazyTensorStorage(10)), 'got one on `cuda:1`.*`device="cuda:1"` for'),
+    "no device": (lambda d: LazyTensorStorage(10, device="meta"), "got one on `meta`"),
+    "shared": (lambda d: LazyTensorStorage(10, shared_init=True), "Expected `shared_init=False`, got `True`"),
+    "compressed": (lambda d: CompressedListStorage(10), "got `CompressedListStorage`"),
+    "ensemble": (lambda d: StorageEnsemble(LazyTensorStorage(10), LazyTensorStorage(10)), "a storage"),
+    "boundless": (lambda d: ListStorage(), r"a `max_size`, got one without.*`ListStorage\(max_size\)`"),
+}
 REFUSED = {
     "writer": (lambda: TensorDictReplayBuffer(10, writer=1), r"got `writer` .*: steps are overwritten lane by lane"),
     "storage": (lambda: TensorDictReplayBuffer(storage=1), "a storage of TorchRL with a `max_size`.* got `int`"),
@@ -243,11 +260,19 @@ REFUSED = {
 }
 
 
+REFUSED |= {
+    name: (lambda make=make: TensorDictReplayBuffer(storage=make("storage")), text)
+    for name, (make, text) in ELSEWHERE.items()
+}
+
+
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_there_is_refused_with_a_remedy(name: str) -> None:
+def test_what_is_not_there_is_refused_with_a_remedy(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     call, text = REFUSED[name]
     with pytest.raises(relive.ReliveError, match=text):
         call()
+    assert not list(tmp_path.rglob("*.memmap"))
 
 
 def test_other_keys_and_lanes_than_the_first_are_refused() -> None:
@@ -310,32 +335,6 @@ def test_what_torchrl_makes_by_itself_may_be_given() -> None:
         TensorDictReplayBuffer(10, sampler=SamplerWithoutReplacement())
     with pytest.raises(relive.ArgumentError, match="as by default, got `writer`"):
         TensorDictReplayBuffer(10, writer=TensorDictMaxValueWriter())
-
-
-def on_gpu(storage: Any) -> Any:
-    storage.device = torch.device("cuda", 1)  # as its constructor does where there are GPUs
-    return storage
-
-
-ELSEWHERE = {
-    "memmap": (lambda d: LazyMemmapStorage(10, scratch_dir=d), r"got `LazyMemmapStorage`.*`storage=relive.Mapped"),
-    "temporary memmap": (lambda d: LazyMemmapStorage(10), "got `LazyMemmapStorage`.*`LazyTensorStorage[(]10[)]` keeps"),
-    "a function": (lambda d: partial(LazyMemmapStorage, 10, scratch_dir=d), "got `LazyMemmapStorage`"),
-    "a GPU": (lambda d: on_gpu(LazyTensorStorage(10)), 'got one on `cuda:1`.*`device="cuda:1"` for'),
-    "no device": (lambda d: LazyTensorStorage(10, device="meta"), "got one on `meta`"),
-    "shared": (lambda d: LazyTensorStorage(10, shared_init=True), "Expected `shared_init=False`, got `True`"),
-    "compressed": (lambda d: CompressedListStorage(10), "got `CompressedListStorage`"),
-    "ensemble": (lambda d: StorageEnsemble(LazyTensorStorage(10), LazyTensorStorage(10)), "a storage"),
-    "boundless": (lambda d: ListStorage(), r"a `max_size`, got one without.*`ListStorage\(max_size\)`"),
-}
-
-
-@pytest.mark.parametrize("name", ELSEWHERE)
-def test_a_storage_elsewhere_than_in_ram_is_refused(name: str, tmp_path: Path) -> None:
-    make, text = ELSEWHERE[name]
-    with pytest.raises(relive.ArgumentError, match=text):
-        TensorDictReplayBuffer(storage=make(tmp_path))
-    assert not list(tmp_path.rglob("*.memmap"))
 
 
 @pytest.mark.parametrize(

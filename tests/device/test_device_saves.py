@@ -12,6 +12,7 @@ import torch
 from depth import LONG, some
 from lockstep_programs import Program
 from test_lockstep_laws import fill, small
+from test_recency_on_device import SAMPLERS
 
 import relive
 from relive.checkpoints.inspection import verify
@@ -30,7 +31,7 @@ def assert_same(one: relive.Batch, other: relive.Batch) -> None:
 @pytest.mark.parametrize("seed", some(range(12), 3))
 def test_a_load_goes_on_to_the_bit(seed: int, tmp_path: Path) -> None:
     """After any program, in a chain of saves; the next turns are those of the buffer that was saved."""
-    program = Program(seed)
+    program = Program(seed, [None, SAMPLERS["by share"], SAMPLERS["blend"], SAMPLERS["in order"]][seed % 4])
     for t in range(120 if LONG else 80):
         program.step()
         program.disturb()
@@ -39,7 +40,7 @@ def test_a_load_goes_on_to_the_bit(seed: int, tmp_path: Path) -> None:
     program.buffer.save(tmp_path)
     assert verify(tmp_path) == []
     other = relive.load(tmp_path, device="cpu")
-    assert len(other) == len(program.buffer)
+    assert (len(other), other.sampler) == (len(program.buffer), program.buffer.sampler)
     assert other.stats() == program.buffer.stats().__replace__(effective_sample_size=0.0, age_quantiles=(), beta=0.0)
     every = torch.arange(121 * program.lanes)
     saved, program.buffer = program.buffer, other

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from depth import LONG, pairs
+from depth import LONG
 from laws import law, normalised
 from lockstep_programs import Program
 from statistics_of_draws import P_MIN, chi_square_p
@@ -222,32 +222,6 @@ def test_priorities_of_recent_draws_are_refused() -> None:
             call()
     recent.clear()
     assert not recent.can_sample(1)
-
-
-@pytest.mark.parametrize(
-    ("name", "fill_name"), pairs(["by share", "blend", "strata", "in order"], ["went round", "masks", "masks"])
-)
-def test_saves_and_conversions(name: str, fill_name: str, tmp_path: Any) -> None:
-    """A load continues to the bit; `host()` and `of()` carry sampler and priorities."""
-    buffer = made(SAMPLERS[name], fill_name, masks=fill_name == "masks")
-    buffer.save(tmp_path)
-    again = relive.load(tmp_path, device="cpu")
-    assert again.sampler == buffer.sampler
-    for _ in range(2):
-        one, other = buffer.sample(50), again.sample(50)
-        assert torch.equal(one.ids, other.ids)
-        assert torch.equal(one.weights, other.weights)
-    host = buffer.host()
-    assert host.sampler == buffer.sampler
-    assert host.can_sample(4)
-    back = relive.DeviceBuffer.of(host, device="cpu", seed=0)
-    assert back.sampler == buffer.sampler
-    if buffer.sampler.prioritizes:
-        for each in (host, back):
-            ids = each.ids() if each is host else items_of(back)
-            kept = np.sort(buffer.priorities(items_of(buffer)))  # of lanes that were left out some newest ones wait
-            assert np.isclose(each.priorities(ids)[:, None], kept, rtol=1e-5).any(1).all()
-            assert len(ids) > len(kept) / 2
 
 
 def test_recency_takes_no_memory() -> None:

@@ -113,43 +113,42 @@ class Batched(gymnasium.Env):  # type: ignore[misc]
         self.step, self.reset, self.metadata = envs.step, envs.reset, envs.metadata
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
-@pytest.mark.parametrize("dress", ["foreign", "batched", "batched and wrapped"])
-def test_vector_environments_are_known_by_their_lanes(mode: AutoresetMode, dress: str) -> None:
-    envs = SyncVectorEnv(makers("dict"), autoreset_mode=mode)
-    buffer = buffer_of(envs)
+def dressed(dress: str, made: SyncVectorEnv, buffer: relive.ReplayBuffer) -> tuple[Any, Any]:
+    """Return a recorder of environments in some dress, and the one that is stepped."""
+    statistics = gymnasium.wrappers.vector.RecordEpisodeStatistics
     if dress == "foreign":
-        recorder: Any = Recorder(Foreign(envs), buffer, autoreset_mode=mode.name)
+        recorder: Any = Recorder(Foreign(made), buffer, autoreset_mode=made.metadata["autoreset_mode"].name)
+    elif "batched" in dress:
+        recorder = Recorder(gymnasium.Wrapper(Batched(made)) if "wrapped" in dress else Batched(made), buffer)
     else:
-        batched = Batched(envs)
-        recorder = Recorder(gymnasium.Wrapper(batched) if "wrapped" in dress else batched, buffer)
+        inside = statistics(made, stats_key="episode" if dress == "inside" else "inner") if dress != "outside" else made
+        recorder = Recorder(inside, buffer)
+        assert recorder.unwrapped is made
+        assert recorder.np_random_seed == made.np_random_seed
+    return recorder, statistics(recorder) if dress in ("outside", "both") else recorder
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("dress", ["foreign", "batched", "batched and wrapped", "inside", "outside", "both"])
+def test_vector_environments_are_known_by_their_lanes_and_wrapped_inside_and_outside(
+    mode: AutoresetMode, dress: str
+) -> None:
+    made = SyncVectorEnv(makers("dict"), autoreset_mode=mode)
+    buffer = buffer_of(made)
+    recorder, env = dressed(dress, made, buffer)
     assert isinstance(recorder, VectorEnv)
     assert recorder.metadata["autoreset_mode"] is mode
-    record(recorder, 40, user_resets=mode is AutoresetMode.DISABLED)
-    check_lanes(buffer, mode, 40)
-
-
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
-@pytest.mark.parametrize("where", ["inside", "outside", "both"])
-def test_wrappers_of_vector_environments_go_inside_and_outside(mode: AutoresetMode, where: str) -> None:
-    made = SyncVectorEnv(makers("dict"), autoreset_mode=mode)
-    statistics = gymnasium.wrappers.vector.RecordEpisodeStatistics
-    inside = made if where == "outside" else statistics(made, stats_key="episode" if where == "inside" else "inner")
-    buffer = buffer_of(made)
-    recorder: Any = Recorder(inside, buffer)
-    env = recorder if where == "inside" else statistics(recorder)
-    assert isinstance(recorder, VectorEnv)
-    assert recorder.unwrapped is made
-    assert recorder.np_random_seed == made.np_random_seed
     episodes = record(env, 40, user_resets=mode is AutoresetMode.DISABLED)
     check_lanes(buffer, mode, 40)
-    # Inside, it never sees the mask of DISABLED mode: the environment takes it out of the options.
-    for lane in range(0 if where == "inside" and mode is AutoresetMode.DISABLED else LANES):
+    # Inside, statistics never see the mask of DISABLED mode: the environment takes it out of the options.
+    told = dress in ("outside", "both") or (dress == "inside" and mode is not AutoresetMode.DISABLED)
+    for lane in range(LANES if told else 0):
         lengths = [steps for number, steps in episodes if number == lane]
         assert lengths
         assert lengths == [length(lane, episode) for episode in range(len(lengths))]
-    env.close()
-    assert made.closed
+    if told:
+        env.close()
+        assert made.closed
 
 
 def test_wrappers_of_single_environments_go_inside_and_outside() -> None:
