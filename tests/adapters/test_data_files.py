@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +11,11 @@ import pytest
 from depth import LONG
 
 import relive
-from relive._adapters.names import role_of
+from relive._base.nests import mapped, zipped
 from relive.minari import from_arrays
 
 GAMMA, FILES = 0.9, 1000 if LONG else 125
+FORMS = ("flat", "episodes", "steps", "rlds", "rlds steps", "rlds list")
 # What libraries call the same; the first ones are those that `from_arrays` looks for by itself.
 CALLED = {
     "obs": ("observations", "observation", "obs", "state"),
@@ -69,16 +69,20 @@ class File:
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = np.random.default_rng(seed)
-        self.form = str(rng.choice(["flat", "episodes", "steps", "rlds"]))
+        self.form = str(rng.choice(FORMS))
+        self.rlds, self.nested = self.form.startswith("rlds"), bool(rng.random() < 0.2)
+        self.floats = self.form in ("flat", "episodes") and bool(rng.random() < 0.3)  # flags as columns of numbers
         self.lengths = rng.integers(1, 6, rng.integers(1, 5))
         self.ends = rng.choice(["terminal", "timeout", "nothing"], len(self.lengths))
-        self.finals = self.form == "rlds" or bool(rng.random() < 0.5)
+        self.finals = self.rlds or bool(rng.random() < 0.5)
         wild = 0.0 if rng.random() < 0.4 else 0.3
         self.names = {role: self._name(role, wild) for role in CALLED}
-        if self.form == "rlds":
+        if self.rlds:
             self.names |= {"terminated": "is_terminal"}
         self.given = {}
         for role, name in self.names.items():
+            if self.rlds and role in ("truncated", "next_obs"):
+                continue  # it has neither
             if rng.random() < (0.8 if name not in CALLED[role][:1] else 0.1) and name != "not_done":
                 self.given[ARGUMENTS[role]] = name
         self.beside = [str(name) for name in rng.choice(BESIDE, rng.integers(0, 2) if wild else 0)]
@@ -102,7 +106,7 @@ class File:
             part |= {"terminated": last & (end == "terminal"), "truncated": last & (end == "timeout")}
             if self.next:
                 part["next_obs"] = part["obs"][1:]
-            if self.form == "rlds":
+            if self.rlds:
                 part["action"] = np.zeros((length + 1, 1))
                 part["reward"] = np.append(part["reward"], 99.0)
                 part["is_last"] = np.arange(length + 1) == length
@@ -121,22 +125,24 @@ class File:
             for role, values in part.items():
                 if self.flagged.get(role, True):
                     name = self.names.get(role, role)
-                    named[name] = ~values if name == "not_done" else values
-            if self.form == "rlds":
+                    values = ~values if name == "not_done" else values
+                    named[name] = values.astype(np.float32)[:, None] if self.floats and role in self.flagged else values
+                if self.nested and role in ("obs", "next_obs"):
+                    named[name] = {"a": values, "b": {"c": (values % 7).astype(np.uint8)}}
+            if self.rlds:
                 named["is_last"] = np.arange(length + 1) == length
                 named["is_first"] = np.arange(length + 1) == 0
                 named["discount"] = np.ones(length + 1)
-            entries = len(named[self.names["action"]])
-            named |= {name: self.rng.random(entries) for name in self.beside if name not in named}
+            named |= {name: self.rng.random(self.entries(named)) for name in self.beside if name not in named}
             parts.append(named)
         if self.form == "flat":
-            return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        if self.form == "steps" and not self.finals:
-            return [
-                [{name: values[t] for name, values in part.items()} for t in range(length)]
-                for length, part in zip(self.lengths, parts, strict=True)
-            ]
-        return [{"steps": part} for part in parts] if self.form == "rlds" else parts
+            return zipped(lambda *values: np.concatenate(values), *parts)
+        if self.form in ("rlds steps", "rlds list") or (self.form == "steps" and not self.finals):
+            parts = [[mapped(lambda x, t=t: x[t], part) for t in range(self.entries(part))] for part in parts]
+        return [{"steps": part} for part in parts] if self.form in ("rlds", "rlds steps") else parts
+
+    def entries(self, part: dict[str, Any]) -> int:
+        return len(part[self.names["action"]])
 
     def steps(self) -> list[Step]:
         """List the steps, as a reader of the file would who knows the meaning of its names."""
@@ -174,12 +180,12 @@ def run(file: File, n: int) -> str:
         for row, name in enumerate(batch.ids):
             place = int(np.searchsorted(ids, name))
             reward, discount, after, length = target(steps, place, n)
-            assert batch.obs[row, 0] == steps[place].obs
+            assert (batch.obs.a if file.nested else batch.obs)[row, 0] == steps[place].obs
             assert batch.steps[row] == length
             assert batch.reward[row] == pytest.approx(reward)
             assert batch.discount[row] == pytest.approx(discount), (steps, file.data(), file.given)
             if discount:
-                assert batch.next_obs[row, 0] == after
+                assert (batch.next_obs.a if file.nested else batch.next_obs)[row, 0] == after
             drawn += 1
     # The stream of flat arrays goes on behind them unless they say that it ends, so windows up to there wait.
     assert drawn >= len(steps) - (n if file.form == "flat" else 0)
@@ -189,181 +195,5 @@ def run(file: File, n: int) -> str:
 @pytest.mark.parametrize("n", [1, 3])
 def test_every_file_is_right_or_refused(n: int) -> None:
     results = Counter((file.form, run(file, n)) for file in map(File, range(FILES)))
-    assert all(results[form, "taken"] >= 5 for form in ("flat", "episodes", "steps", "rlds")), results
+    assert all(results[form, "taken"] >= 5 for form in FORMS), results
     assert sum(count for (_, result), count in results.items() if result == "refused") >= 25, results
-
-
-def plain(**more: Any) -> dict[str, Any]:
-    """Make three steps without an end."""
-    return {"observations": np.arange(3.0)[:, None], "actions": np.zeros((3, 1)), "rewards": np.ones(3)} | more
-
-
-NAMES = (
-    *("dones", "done", "terminal", "timeout", "is_done", "dones_float", "not_dones", "masks", "mask", "discounts"),
-    *("next_obs", "next_observation", "obs_next", "next_states", "new_obs", "final_observation", "absorbing"),
-    *("reward", "sparse_rewards", "rewards_to_go", "episode_ends", "TimeLimit.truncated", "timed_out_done"),
-)
-
-
-@pytest.mark.parametrize("form", ["flat", "episodes", "steps"])
-@pytest.mark.parametrize("name", NAMES)
-def test_what_looks_like_an_end_a_successor_or_a_reward_is_refused_by_name(name: str, form: str) -> None:
-    data: Any = plain(terminals=np.zeros(3), timeouts=np.array([0, 0, 1]), **{name: np.array([0.0, 0, 1])})
-    if form == "steps":
-        data = [[{key: values[t] for key, values in data.items()} for t in range(3)]]
-    elif form == "episodes":
-        data = [data]
-    with pytest.raises(relive.SchemaError, match=f"a use of `{name}`") as caught:
-        from_arrays(data)
-    assert f'="{name}"' in str(caught.value)  # what to write
-    if "." not in name and name not in ("mask", "reward", "next_obs"):
-        kept = from_arrays(data, extras=[name])
-        assert kept.column(name).max() == 1
-
-
-def test_the_call_that_made_wrong_targets_is_refused_by_name() -> None:
-    data = [{"obs": np.arange(4.0)[:, None], "actions": np.zeros((3, 1)), "rewards": np.ones(3), "dones": [0, 0, 1]}]
-    with pytest.raises(relive.SchemaError, match="a use of `dones`, which has the name of an end"):
-        from_arrays(data)
-    with pytest.raises(relive.SchemaError, match="an array `done` in an episode, got"):
-        from_arrays(data, terminals="done")
-    buffer = from_arrays(data, terminals="dones")
-    assert next(buffer.batches(3, shuffle=False)).discount.tolist() == pytest.approx([0.99, 0.99, 0.0])
-
-
-@pytest.mark.parametrize("argument", [*ARGUMENTS.values()])
-def test_a_name_that_was_given_has_to_be_in_every_episode(argument: str) -> None:
-    roles = {name: role for role, name in ARGUMENTS.items()}
-    columns = plain(terminals=np.zeros(3), timeouts=np.zeros(3), next_observations=np.arange(1.0, 4)[:, None])
-    renamed = {("other" if name == argument else name): values for name, values in columns.items()}
-    assert len(from_arrays([renamed, renamed], **{argument: "other"})) == 6
-    with pytest.raises(relive.SchemaError, match=r"an array `other` in an episode, got .* - at `\$\[1\]`"):
-        from_arrays([renamed, columns], **{argument: "other"})
-    with pytest.raises(relive.SchemaError, match="an array `other`, got"):
-        from_arrays(columns, **{argument: "other"})
-    assert roles[argument]
-
-
-def test_names_that_only_some_steps_have_are_refused() -> None:
-    steps = [{"observation": [float(t)], "action": 0, "reward": 1.0} for t in range(3)]
-    steps[1]["is_terminal"] = True
-    with pytest.raises(relive.SchemaError, match="`is_terminal` in every step, got 2 of 3 without it"):
-        from_arrays([steps])
-    del steps[1]["is_terminal"]
-    steps[2]["is_terminal"] = True
-    with pytest.raises(relive.SchemaError, match="`is_terminal` in every step"):
-        from_arrays([steps])
-
-
-def test_the_last_entry_of_rlds_may_lack_an_action() -> None:
-    steps = [{"observation": [float(t)], "action": 0, "reward": float(t), "is_last": t == 3} for t in range(4)]
-    del steps[-1]["action"]
-    batch = next(from_arrays([steps]).batches(3, shuffle=False))
-    assert batch.reward.tolist() == [0, 1, 2]
-    assert batch.next_obs[:, 0].tolist() == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"is_first": [1, 0, 1, 0]}, "`is_first` that tells the same ends"),
-        ({"is_last": [0, 1, 0, 1]}, "`is_last` that tells the same ends"),
-        ({"discount": [1, 0, 1, 1]}, "`discount` that tells the same ends"),
-        ({"discount": [0.9, 0.9, 0.9, 0.9]}, "`discount` that tells the same ends"),
-        ({"reward": [1.0] * 6}, "6 entries, one per step, got 3"),
-        ({"is_terminal": [0, 0, 2, 0]}, "flags, 0 or 1, got `2`"),
-    ],
-)
-def test_fields_of_rlds_may_not_tell_other_ends(change: dict[str, Any], text: str) -> None:
-    episode: dict[str, Any] = {"observation": np.arange(4.0)[:, None], "action": np.zeros(4), "reward": np.ones(4)}
-    episode |= {"is_first": [1, 0, 0, 0], "is_last": [0, 0, 0, 1], "is_terminal": [0, 0, 0, 1]}
-    assert len(from_arrays([episode | {"discount": [1, 1, 0, 1]}])) == 3
-    with pytest.raises(relive.SchemaError, match=text):
-        from_arrays([{"steps": episode | change}])
-    with pytest.raises(relive.SchemaError, match="a use of `terminal`"):
-        from_arrays([{"steps": episode, "terminal": True}])
-
-
-def test_entries_are_never_cut_off_in_silence() -> None:
-    with pytest.raises(relive.SchemaError, match="4 entries, one per step, got 3 - at"):
-        from_arrays([plain(rewards=np.ones(4))])
-    with pytest.raises(relive.SchemaError, match="entries, one per step, got 6 - at"):
-        from_arrays([plain(observations=np.zeros((6, 1)))])
-    final = plain(observations=np.arange(4.0)[:, None], next_observations=np.arange(1.0, 4)[:, None])
-    assert next(from_arrays([final]).batches(3, shuffle=False)).next_obs[-1] == 3
-    final["next_observations"][-1] = 7
-    with pytest.raises(relive.SchemaError, match="`next_observations` whose last entry is the final observation"):
-        from_arrays([final])
-
-
-def test_numbers_of_episodes_tell_ends_in_flat_arrays() -> None:
-    with pytest.raises(relive.SchemaError, match="a use of `episode_index`"):
-        from_arrays(plain(terminals=np.zeros(3), timeouts=np.zeros(3), episode_index=[0, 0, 1]))
-    assert len(from_arrays([plain(episode_index=[0, 0, 0])], extras=())) == 3
-
-
-def test_other_arrays_are_named_and_can_be_kept() -> None:
-    data = plain(terminals=np.zeros(3), timeouts=np.zeros(3), infos={"qpos": np.arange(3.0), "goal": {"x": np.ones(3)}})
-    with pytest.warns(relive.ReliveWarning, match=r"Left out `infos/goal/x`, `infos/qpos` - .*extras=\["):
-        from_arrays(data)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        from_arrays(data, extras=(), timeouts="timeouts")
-        both = from_arrays(data, extras=["infos/qpos", "infos/goal/x"])
-    assert both.column("infos.qpos").max() == 2
-    assert from_arrays(data, extras=["infos"]).column("infos.goal.x").max() == 1
-    with pytest.raises(relive.SchemaError, match="an array `infos/qvel`"):
-        from_arrays(data, extras=["infos/qvel"])
-
-
-def test_dtypes_are_those_that_were_asked_for() -> None:
-    data = plain(terminals=np.zeros(3), timeouts=np.zeros(3), rewards=np.full(3, 1e-300))
-    kept = from_arrays(data, float_dtype=None)
-    assert kept.schema.reward.dtype == np.float64
-    assert kept.column("reward").max() == 1e-300
-    assert from_arrays(data).schema.reward.dtype == np.float32
-    assert from_arrays(data, float_dtype="float64").schema.reward.dtype == np.float64
-    assert from_arrays(data, float_dtype="float16").schema.reward.dtype == np.float32
-    assert from_arrays(data | {"rewards": [1, 2, 3]}, float_dtype=None).schema.reward.dtype == np.float32
-    with pytest.raises(relive.SchemaError, match="a value that `float32` can hold"):
-        from_arrays(data | {"rewards": np.full(3, 1e300)})
-    with pytest.raises(relive.SchemaError, match="float_dtype"):
-        from_arrays(data, float_dtype="int32")
-
-
-@pytest.mark.parametrize(
-    "name", ["qpos", "end_effector", "action_mask", "next_actions", "last_action", "success", "costs", "firstname"]
-)
-def test_other_names_are_free(name: str) -> None:
-    assert role_of(name) is None
-    with pytest.warns(relive.ReliveWarning, match=f"Left out `{name}`"):
-        from_arrays(plain(terminals=np.zeros(3), timeouts=np.zeros(3), **{name: np.zeros(3)}))
-
-
-def test_files_of_robomimic_and_tianshou(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
-    obs = np.arange(4.0, dtype=np.float32)[:, None]
-    with h5py.File(tmp_path / "robomimic.hdf5", "w") as file:
-        for number in range(2):
-            demo = file.create_group(f"data/demo_{number}")
-            demo["actions"], demo["rewards"], demo["dones"] = np.zeros((3, 2)), np.ones(3), [0, 0, 1]
-            demo["obs/eef"], demo["next_obs/eef"], demo["states"] = obs[:-1], obs[1:], np.zeros((3, 5))
-        demos = [file["data"][name] for name in file["data"]]
-        with pytest.raises(relive.SchemaError, match=r"a use of `(dones|next_obs)`"):
-            from_arrays(demos)
-        buffer = from_arrays(demos, terminals="dones", next_observations="next_obs", extras=["states"])
-        batch = next(buffer.batches(6, shuffle=False))
-        assert (batch.discount == 0).tolist() == [False, False, True] * 2
-        assert batch.next_obs["eef"][:2, 0].tolist() == [1, 2]
-    with h5py.File(tmp_path / "tianshou.hdf5", "w") as file:
-        names = {"observations": "obs", "actions": "act", "rewards": "rew"}
-        names |= {"terminals": "terminated", "timeouts": "truncated", "next_observations": "obs_next"}
-        file["obs"], file["act"], file["rew"], file["obs_next"] = obs[:-1], np.zeros(3), np.ones(3), obs[1:]
-        file["terminated"], file["truncated"], file["done"] = [0, 0, 0], [0, 0, 1], [0, 0, 1]
-        file["info/TimeLimit.truncated"] = [0, 0, 1]
-        with pytest.raises(relive.SchemaError, match="a use of `done`"):
-            from_arrays(file, **names)
-        with pytest.raises(relive.SchemaError, match=r"a use of `info/TimeLimit\.truncated`"):
-            from_arrays(file, **names, extras=["done"])
-        buffer = from_arrays(file, **names, extras=["done", "info/TimeLimit.truncated"])
-        assert next(buffer.batches(3, shuffle=False)).truncated.tolist() == [False, False, True]

@@ -8,8 +8,8 @@ others draw; here processes do so over shared memory, and threads, with the same
 from __future__ import annotations
 
 import re
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
@@ -163,64 +163,47 @@ def draw(buffer: relive.ReplayBuffer, oracle: OracleBuffer, cell: Cell, rng: Any
     return set(flags)
 
 
-@pytest.mark.skipif(not kernels.is_native(), reason="only native kernels share")
+ASYNCHRONOUS = [name for name, cell in CELLS.items() if not (cell.time_limits and (cell.sequences or cell.frames))]
+
+
 @pytest.mark.parametrize(
-    "name",
-    some([name for name, cell in CELLS.items() if not (cell.time_limits and (cell.sequences or cell.frames))], 2),
-)
-def test_one_process_draws_while_others_write(name: str) -> None:
-    """Check rlpyt's ten `Async...` classes: a process a lane writes; in the end nothing is lost or mixed up."""
+    ("name", "by"),
+    [*((name, "processes") for name in some(ASYNCHRONOUS, 2)),
+     *((name, "a thread") for name in some([name for name in CELLS if CELLS[name].time_limits], 2))],
+)  # fmt: skip
+def test_draws_beside_writers(name: str, by: str) -> None:
+    """Check rlpyt's ten `Async...` classes, a process a lane or a thread writing: nothing is lost or mixed up."""
+    if by == "processes" and not kernels.is_native():
+        pytest.skip("only native kernels share")
     cell = CELLS[name]
     oracle, envs = cell.model(), WildEnvs(cell.schema, LANES)
     script = Script([GO] * 9 + [TERMINATED] + [GO] * 7 + ([TRUNCATED] if cell.time_limits else []), [STAY], True)
     calls = [envs.rollout(list(range(LANES)), 1, script) for _ in range(120)]
-    expected = [oracle.extend(list(range(LANES)), arguments)[:, 0] for arguments in calls]
+    expected = [oracle.extend(list(range(LANES)), arguments)[:, 0].tolist() for arguments in calls]
 
-    def write(lane: int) -> None:
+    def write(target: Any, lanes: list[int]) -> None:
+        part = slice(lanes[0], lanes[-1] + 1)
+        for arguments, ids in zip(calls, expected, strict=True):
+            step = mapped(lambda value: value[part, 0], arguments)
+            assert target.add(**{**step, "env_ids": lanes}).tolist() == ids[part]
+
+    def write_apart(lane: int) -> None:
         with buffer.writer([lane]) as writer:
-            for arguments, ids in zip(calls, expected, strict=True):
-                step = mapped(lambda value, lane=lane: value[lane : lane + 1, 0], arguments)
-                assert writer.add(**{**step, "env_ids": [lane]}).tolist() == [ids[lane]]
+            write(writer, [lane])
 
-    with cell.build(relive.Shared()) as buffer, ExitStack() as writers:
-        for lane in range(LANES):
-            writers.enter_context(forked(lambda lane=lane: write(lane)))
-        while buffer.stats().added < LANES * len(calls):
+    with cell.build(relive.Shared() if by == "processes" else None) as buffer, ExitStack() as writers:
+        if by == "processes":
+            for lane in range(LANES):
+                writers.enter_context(forked(lambda lane=lane: write_apart(lane)))
+        else:
+            pool = writers.enter_context(ThreadPoolExecutor())
+            writing = pool.submit(write, buffer, list(range(LANES)))
+        while buffer.stats().added < LANES * len(calls) and (by == "processes" or not writing.done()):
             if buffer.can_sample(8):
                 batch = buffer.sample(8)
                 if cell.prioritized:
                     buffer.update_priorities(batch.ids, np.ones(8))
-        oracle.stale = buffer.stats().stale_updates
+            time.sleep(1e-4)  # or the interpreter stays here for 5 ms whenever the model lets go of it
+        assert by == "processes" or writing.result() is None
+        oracle.stale = buffer.stats().stale_updates  # depends on who was faster
         assert_same_buffer(buffer, oracle)
-
-
-@pytest.mark.parametrize("name", some([name for name in CELLS if CELLS[name].time_limits], 2))
-def test_one_thread_draws_while_another_writes(name: str) -> None:
-    """Check that the buffer ends up as without the other thread, which rlpyt's `Async...` classes allow."""
-    cell = CELLS[name]
-    buffer, oracle, envs = cell.build(), cell.model(), WildEnvs(cell.schema, LANES)
-    script = Script([GO] * 9 + [TERMINATED] + [GO] * 7 + [TRUNCATED], [STAY], give_next=True)
-    calls = [envs.rollout(list(range(LANES)), 1, script) for _ in range(120)]
-    done, faults = threading.Event(), []
-
-    def read() -> None:
-        try:
-            while not done.is_set():
-                if buffer.can_sample(8):
-                    batch = buffer.sample(8)
-                    if cell.prioritized:
-                        buffer.update_priorities(batch.ids, np.ones(8))
-                time.sleep(1e-4)  # or the interpreter stays here for 5 ms whenever the model lets go of it
-        except Exception as error:
-            faults.append(error)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for arguments in calls:
-        ids = buffer.add(**mapped(lambda value: value[:, 0], arguments))
-        np.testing.assert_array_equal(ids, oracle.extend(list(range(LANES)), arguments)[:, 0])
-    done.set()
-    reader.join()
-    assert not faults
-    oracle.stale = buffer.stats().stale_updates  # depends on which thread was faster
-    assert_same_buffer(buffer, oracle)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import pairs
+from depth import LONG, pairs
 from needs import needs
 
 needs("stable_baselines3")
@@ -85,7 +85,7 @@ def test_an_update_without_priorities_is_sb3s(kind: Any) -> None:
     [(kind, rule) for kind, rule in pairs(ALGORITHMS, ("lap", "precision", "td")) if rule != "lap" or kind in VALUES],
 )
 def test_prioritized_algorithms_run_save_and_go_on(kind: Any, priority: str, tmp_path: Path) -> None:
-    model = built(kind, priority=priority, n_steps=2, gamma=GAMMA).learn(80)
+    model = built(kind, priority=priority, n_steps=2, gamma=GAMMA).learn(80 if LONG else 48)
     buffer = model.replay_buffer
     raw = buffer.relive.priorities(buffer.sample(200).ids)
     assert (buffer.n_steps, buffer.gamma, model.n_steps) == (2, GAMMA, 2)

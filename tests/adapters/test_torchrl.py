@@ -112,8 +112,10 @@ def test_samples_have_the_keys_that_came() -> None:
     assert set(sample.keys(True, True)) == {*data.exclude("_reset").keys(True, True), *made}
     for key in data.exclude("_reset").keys(True, True):
         assert (sample[key].shape[1:], sample[key].dtype) == (data[key].shape[1:], data[key].dtype), key
+    buffer.empty(empty_write_count=False)
+    assert (len(buffer), buffer.write_count) == (0, 4)
     buffer.empty()
-    assert len(buffer) == 0
+    assert buffer.write_count == 0
 
 
 def test_priorities_weights_and_late_updates() -> None:
@@ -216,6 +218,23 @@ def with_steps() -> LazyTensorStorage:
     return storage
 
 
+def on_gpu(storage: Any) -> Any:
+    storage.device = torch.device("cuda", 1)  # as its constructor does where there are GPUs
+    return storage
+
+
+# Storages elsewhere than in RAM, of a directory.
+ELSEWHERE = {
+    "memmap": (lambda d: LazyMemmapStorage(10, scratch_dir=d), r"got `LazyMemmapStorage`.*`storage=relive.Mapped"),
+    "temporary memmap": (lambda d: LazyMemmapStorage(10), "got `LazyMemmapStorage`.*`LazyTensorStorage[(]10[)]` keeps"),
+    "a function": (lambda d: partial(LazyMemmapStorage, 10, scratch_dir=d), "got `LazyMemmapStorage`"),
+    "a GPU": (lambda d: on_gpu(LazyTensorStorage(10)), 'got one on `cuda:1`.*`device="cuda:1"` for'),
+    "no device": (lambda d: LazyTensorStorage(10, device="meta"), "got one on `meta`"),
+    "shared": (lambda d: LazyTensorStorage(10, shared_init=True), "Expected `shared_init=False`, got `True`"),
+    "compressed": (lambda d: CompressedListStorage(10), "got `CompressedListStorage`"),
+    "ensemble": (lambda d: StorageEnsemble(LazyTensorStorage(10), LazyTensorStorage(10)), "a storage"),
+    "boundless": (lambda d: ListStorage(), r"a `max_size`, got one without.*`ListStorage\(max_size\)`"),
+}
 REFUSED = {
     "writer": (lambda: TensorDictReplayBuffer(10, writer=1), r"got `writer` .*: steps are overwritten lane by lane"),
     "storage": (lambda: TensorDictReplayBuffer(storage=1), "a storage of TorchRL with a `max_size`.* got `int`"),
@@ -243,11 +262,19 @@ REFUSED = {
 }
 
 
+REFUSED |= {
+    name: (lambda make=make: TensorDictReplayBuffer(storage=make("storage")), text)
+    for name, (make, text) in ELSEWHERE.items()
+}
+
+
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_there_is_refused_with_a_remedy(name: str) -> None:
+def test_what_is_not_there_is_refused_with_a_remedy(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     call, text = REFUSED[name]
     with pytest.raises(relive.ReliveError, match=text):
         call()
+    assert not list(tmp_path.rglob("*.memmap"))
 
 
 def test_other_keys_and_lanes_than_the_first_are_refused() -> None:
@@ -312,32 +339,6 @@ def test_what_torchrl_makes_by_itself_may_be_given() -> None:
         TensorDictReplayBuffer(10, writer=TensorDictMaxValueWriter())
 
 
-def on_gpu(storage: Any) -> Any:
-    storage.device = torch.device("cuda", 1)  # as its constructor does where there are GPUs
-    return storage
-
-
-ELSEWHERE = {
-    "memmap": (lambda d: LazyMemmapStorage(10, scratch_dir=d), r"got `LazyMemmapStorage`.*`storage=relive.Mapped"),
-    "temporary memmap": (lambda d: LazyMemmapStorage(10), "got `LazyMemmapStorage`.*`LazyTensorStorage[(]10[)]` keeps"),
-    "a function": (lambda d: partial(LazyMemmapStorage, 10, scratch_dir=d), "got `LazyMemmapStorage`"),
-    "a GPU": (lambda d: on_gpu(LazyTensorStorage(10)), 'got one on `cuda:1`.*`device="cuda:1"` for'),
-    "no device": (lambda d: LazyTensorStorage(10, device="meta"), "got one on `meta`"),
-    "shared": (lambda d: LazyTensorStorage(10, shared_init=True), "Expected `shared_init=False`, got `True`"),
-    "compressed": (lambda d: CompressedListStorage(10), "got `CompressedListStorage`"),
-    "ensemble": (lambda d: StorageEnsemble(LazyTensorStorage(10), LazyTensorStorage(10)), "a storage"),
-    "boundless": (lambda d: ListStorage(), r"a `max_size`, got one without.*`ListStorage\(max_size\)`"),
-}
-
-
-@pytest.mark.parametrize("name", ELSEWHERE)
-def test_a_storage_elsewhere_than_in_ram_is_refused(name: str, tmp_path: Path) -> None:
-    make, text = ELSEWHERE[name]
-    with pytest.raises(relive.ArgumentError, match=text):
-        TensorDictReplayBuffer(storage=make(tmp_path))
-    assert not list(tmp_path.rglob("*.memmap"))
-
-
 @pytest.mark.parametrize(
     "assign",
     [
@@ -356,15 +357,6 @@ def test_assignments_name_the_call_that_writes(assign: Any) -> None:
     assert buffer[:]["next", "reward"][:, 0].tolist() == [5, 6]
     with pytest.raises(relive.ArgumentError, match="a writable field"):
         plain.relive.write(np.zeros(1, int), reward=np.ones(1))
-
-
-def test_write_counts_begin_again() -> None:
-    buffer = TensorDictReplayBuffer(10)
-    buffer.extend(steps())
-    buffer.empty(empty_write_count=False)
-    assert (len(buffer), buffer.write_count) == (0, 2)
-    buffer.empty()
-    assert buffer.write_count == 0
 
 
 def test_bfloat16_goes_in_and_out(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from depth import LONG
 from lockstep_lanes import Rec, compare, expected_sequence, expected_transition
 from lockstep_programs import Program
+from test_recency_on_device import SAMPLERS
 
 import relive
 
@@ -18,13 +19,15 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 
 @pytest.mark.parametrize("seed", range(200 if LONG else 8))
 def test_every_item_stays(seed: int) -> None:
-    program = Program(seed)
+    program = Program(seed, [None, SAMPLERS["by share"], SAMPLERS["blend"], SAMPLERS["in order"]][seed % 4])
     for _ in range(40 + seed % 90):
         program.step()
         program.disturb()
     if isinstance(program.item, relive.Sequences) and program.item.across_episodes and program.masked:
         pytest.skip("across episodes lanes that are left out have no positions in an ordinary buffer")
     oracle, host = program.oracle, program.buffer.host()
+    assert host.sampler == program.buffer.sampler
+    assert host.can_sample(1) == (len(host.ids()) > 0)
     tags, ids, kept = host.column("extra"), host.column("ids"), host.column("ids") >= 0
     there = dict(zip(tags[kept].tolist(), ids[kept].tolist(), strict=True))
     drawable = set(host.ids().tolist())
@@ -40,6 +43,7 @@ def test_every_item_stays(seed: int) -> None:
             mine = program.buffer.priorities(torch.tensor(items)).numpy()
             np.testing.assert_allclose(host.priorities(np.array(found)), mine, rtol=1e-5)
     again = relive.DeviceBuffer.of(host, device="cpu")
+    assert again.sampler == host.sampler
     batch = again.read(torch.arange(int(again.stats().added) * 3 + 999))
     # Where the steps of the device buffer are now, by their tags.
     back = dict(zip(*tags_of(again), strict=True))
@@ -54,6 +58,9 @@ def test_every_item_stays(seed: int) -> None:
     if same:
         at = torch.tensor([back[record(program, i).extra] for i in same])
         compare(again.read(at), [wanted(program, i, back) for i in same], program.item)
+        if host.sampler.prioritizes:
+            mine = program.buffer.priorities(torch.tensor(same))
+            np.testing.assert_allclose(again.priorities(at), mine, rtol=1e-5)
 
 
 def record(program: Program, i: int) -> Rec:

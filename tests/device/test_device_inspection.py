@@ -104,6 +104,9 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     data = bytearray(steps.read_bytes())
     data[len(data) // 2] ^= 1
     steps.write_bytes(data)
+    assert inspection.verify(path)
+    with pytest.raises(relive.errors.CorruptionError):
+        relive.load(path, device="cpu")
     assert main(["salvage", str(path), str(tmp_path / "sound")]) == 0
     assert "of save 2 written" in capsys.readouterr().out
     found = relive.load(tmp_path / "sound")

@@ -12,13 +12,12 @@ import torch
 from own_sampler import Balanced
 
 import relive
+from relive.errors import ArgumentError
 
 SCHEMA = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
-WRITABLE = relive.Schema(
-    obs=relive.Field((3,)), action=relive.Field(), value=relive.Field(writable=True),
-    state=relive.Field(every=2, writable=True),
-)  # fmt: skip
-EXTRA = relive.Schema(obs=relive.Field((3,)), action=relive.Field(), value=relive.Field())
+FIELDS = SCHEMA.tree | {"value": relive.Field(writable=True)}
+EXTRA = relive.Schema(**FIELDS)
+WRITABLE = relive.Schema(**FIELDS, state=relive.Field(every=2, writable=True))
 GOALS = relive.Schema(obs={"achieved_goal": relive.Field(), "desired_goal": relive.Field()}, action=relive.Field())
 
 
@@ -26,14 +25,10 @@ def made(schema: relive.Schema = SCHEMA, **choices: Any) -> relive.DeviceBuffer:
     return relive.DeviceBuffer(schema, 40, **{"num_envs": 4, "device": "cpu", "seed": 0, **choices})
 
 
-def step(value: float = 1.0) -> dict[str, Any]:
-    obs, no = torch.full((4, 3), float(value)), torch.zeros(4, dtype=torch.bool)
-    flags = {"terminated": no, "truncated": no}
-    return {"obs": obs, "action": torch.zeros(4), "reward": torch.ones(4), "next_obs": obs + 1, **flags}
-
-
-def obs_of(**options: Any) -> relive.Schema:
-    return relive.Schema(obs=relive.Field((3,), **options), action=relive.Field())
+def step(number: float = 1.0, lanes: int = 4, **more: Any) -> dict[str, Any]:
+    obs, no = torch.full((lanes, 3), float(number)), torch.zeros(lanes, dtype=torch.bool)
+    fields = {"obs": obs, "action": obs[:, 0], "reward": obs[:, 0], "next_obs": obs + 1}
+    return {**fields, "terminated": no, "truncated": no, **more}
 
 
 @pytest.mark.parametrize(
@@ -55,11 +50,13 @@ def obs_of(**options: Any) -> relive.Schema:
         ({"sampler": relive.Prioritized(replacement=False)}, "leave `replacement` out"),
         ({"sampler": relive.Uniform(over="episodes")}, "leave `over` out"),
         (
-            {"schema": obs_of(dtype="uint32")},
+            {"schema": relive.Schema(obs=relive.Field(3, "uint32"), action=relive.Field())},
             "as another, such as `int64`",
         ),
-        ({"device": "nothing"}, "a device of PyTorch's"),
+        *(({"device": name}, "a device of PyTorch's") for name in ("nothing", "meta")),
         ({"device": "mps"}, "that is there and has float64"),
+        ({"limiter": relive.RateLimiter(samples_per_insert=1.0, min_size=1)}, "ReplayBuffer"),
+        ({"storage": relive.Ram()}, "ReplayBuffer"),
         ({"kernels": "ops"}, "no `kernels`.*leave it out"),
         ({"seed": np.random.default_rng(0)}, "an integer >= 0"),
         ({"seed": -1}, "an integer >= 0"),
@@ -70,7 +67,7 @@ def obs_of(**options: Any) -> relive.Schema:
     ],
 )
 def test_choices(choices: dict[str, Any], text: str) -> None:
-    with pytest.raises(relive.ArgumentError, match=text):
+    with pytest.raises(ArgumentError, match=text):
         made(**choices)
 
 
@@ -90,11 +87,12 @@ def test_choices(choices: dict[str, Any], text: str) -> None:
         ({"action": torch.zeros(4, device="meta")}, "one on `meta`"),
         ({"priority": torch.ones(4)}, "a sampler with priorities"),
         ({"continues": "yes"}, "`True` or `False`"),
+        ({"obs": torch.ones(4, 3).to_sparse()}, "a dense tensor.*`obs`.*to_dense"),
     ],
 )
 def test_steps(changed: dict[str, Any], text: str) -> None:
     buffer = made()
-    with pytest.raises(relive.ArgumentError, match=text):
+    with pytest.raises(ArgumentError, match=text):
         buffer.add(**{**step(), **changed})
     assert len(buffer) == 0
 
@@ -104,7 +102,7 @@ def test_nested_observations_are_exact() -> None:
     good = {"a": torch.zeros(4), "b": {"c": torch.zeros(4)}}
     for bad, text in (({"a": good["a"]}, "the key `b`"), ({**good, "d": good["a"]}, "the keys a, b, got `d`")):
         for name in ("obs", "next_obs"):
-            with pytest.raises(relive.ArgumentError, match=text):
+            with pytest.raises(ArgumentError, match=text):
                 buffer.add(**{**step(), "obs": good, "next_obs": good, name: bad})
 
 
@@ -115,36 +113,59 @@ def test_calls() -> None:
     assert not buffer.can_sample(1)
     buffer.add(**step())
     assert buffer.can_sample(1)
-    for call in (lambda: buffer.sample(0), lambda: buffer.sample(2, beta=0.5),
-                 lambda: buffer.update_priorities(ids, ids), lambda: buffer.priorities([1])):  # fmt: skip
-        with pytest.raises(relive.ArgumentError):
+    for call, text in (
+        (lambda: buffer.sample(0), "got `0`"),
+        (lambda: buffer.sample(10**12), r"at most \d+ items"),
+        (lambda: buffer.sample(2, beta=0.5), "a sampler with priorities"),
+        (lambda: buffer.update_priorities(ids, ids), "one"),
+        (lambda: buffer.priorities([1]), "priorities"),
+        (
+            lambda: buffer.keep_batches("batches", 1),
+            r"an integer >= 2, got `1` - at `DeviceBuffer.keep_batches\(last\)`",
+        ),
+        (lambda: buffer.save(None), "a path, got `None`"),
+        (lambda: buffer.autosave(None), "a path, got `None`"),
+    ):
+        with pytest.raises(ArgumentError, match=text):
             call()
     prioritized = made(sampler=relive.Prioritized())
     for errors in (torch.ones(3), ids, torch.ones(2, 2)):
-        with pytest.raises(relive.ArgumentError, match="one per id"):
+        with pytest.raises(ArgumentError, match="one per id"):
             prioritized.update_priorities(ids, errors)
-    with pytest.raises(relive.ArgumentError, match="a finite number >= 0"):
+    with pytest.raises(ArgumentError, match="a finite number >= 0"):
         prioritized.sample(2, beta=-1.0)
 
 
 @pytest.mark.parametrize("other", [None, made()])
 def test_what_no_device_buffer_is_made_of(other: object) -> None:
-    with pytest.raises(relive.ArgumentError, match=r"a `ReplayBuffer`.*`buffer.host\(\)`"):
+    with pytest.raises(ArgumentError, match=r"a `ReplayBuffer`.*`buffer.host\(\)`"):
         relive.DeviceBuffer.of(other, device="cpu")
 
 
-def test_places_that_are_no_paths() -> None:
-    for call in (made().save, made().autosave):
-        with pytest.raises(relive.ArgumentError, match="a path, got `None`"):
-            call(None)
+def nan_of(*values: float) -> torch.Tensor:
+    return torch.tensor([*values, torch.nan])
 
 
-LATE = {
-    "not finite": (relive.PriorityError, "1 TD errors that are not finite"),
-    "unknown": (relive.StaleId, "1 ids that no step ever had"),
-    "empty": (relive.NotEnoughData, "1 draws from a buffer without items"),
-    "unfit": (relive.PriorityError, "1 priorities that are negative or not finite"),
-}
+# What is wrong, and what is said of it; the last ones are about a call that did something all the same.
+LATE: dict[str, tuple[Any, type[Exception], str]] = {
+    "not finite": (
+        lambda buffer: buffer.update_priorities(torch.tensor([3, 4]), nan_of(5.0)),
+        relive.PriorityError, "1 TD errors that are not finite",
+    ),
+    "unknown": (
+        lambda buffer: buffer.update_priorities(torch.tensor([3, 4000]), torch.tensor([5.0, 5.0])),
+        relive.StaleId, "1 ids that no step ever had",
+    ),
+    "empty": (lambda buffer: buffer.sample(2), relive.NotEnoughData, "1 draws from a buffer without items"),
+    "unfit": (
+        lambda buffer: buffer.add(**step(5.0), priority=nan_of(1.0, -1.0, 2.0)),
+        relive.PriorityError, "2 priorities that are negative or not.* with the largest priority so far",
+    ),
+    **{
+        f"beta {beta}": (lambda buffer, beta=beta: buffer.sample(8, beta=torch.tensor(beta)), ArgumentError, "beta")
+        for beta in (torch.nan, -1.0, torch.inf)
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", LATE)
@@ -152,29 +173,22 @@ LATE = {
 def test_late_errors(mistake: str, told_by: str) -> None:
     """They change nothing, name their call, and are raised once, by `check` or by a later call."""
     buffer = made(sampler=relive.Prioritized(), item=relive.Transitions(n_step=3))
+    for t in range(1 if mistake == "empty" else 5):
+        buffer.add(**step(t))
+    before, stored = buffer.priorities(torch.arange(12)), len(buffer)
+    make, error, text = LATE[mistake]
+    batch = make(buffer)
     if mistake == "empty":
-        buffer.add(**step())
-    else:
-        for t in range(5):
-            buffer.add(**step(t))
-    ids = torch.tensor([3, 4])
-    before = buffer.priorities(torch.arange(20)) if mistake != "empty" else None
-    if mistake == "not finite":
-        buffer.update_priorities(ids, torch.tensor([5.0, torch.nan]))
-    elif mistake == "unknown":
-        buffer.update_priorities(torch.tensor([3, 4000]), torch.tensor([5.0, 5.0]))
-    elif mistake == "empty":
-        batch = buffer.sample(2)
         assert batch.ids.tolist() == [-1, -1]
         assert not any(batch[name].any() for name in ("weights", "discount"))
-    else:
-        buffer.add(**step(5.0), priority=torch.tensor([1.0, -1.0, 2.0, 0.0]))
-    error, text = LATE[mistake]
+    elif "beta" in mistake:
+        assert batch.weights.isfinite().all()
+    assert len(buffer) == stored + (4 if mistake == "unfit" else 0)
     call = buffer.check if told_by == "check" else lambda: buffer.sample(2)
     with pytest.raises(error, match=text):
         call()
-    if mistake in ("not finite", "unknown"):
-        assert torch.equal(before.nan_to_num(-1), buffer.priorities(torch.arange(20)).nan_to_num(-1))
+    if mistake != "empty":
+        assert torch.equal(before.nan_to_num(-1), buffer.priorities(torch.arange(12)).nan_to_num(-1))
     buffer.check()
     for t in range(6, 9):
         buffer.add(**step(t))
@@ -191,11 +205,12 @@ def test_late_errors(mistake: str, told_by: str) -> None:
         ([0], {"value": torch.ones(1, dtype=torch.float64)}, "torch.float32"),
         ([0.5], {"value": torch.ones(1)}, "int64 ids"),
         (["late"], {"value": torch.ones(1)}, "a tensor"),
+        ([0], {"value": torch.ones(1).to_sparse()}, "a dense tensor"),
     ],
 )
 def test_values_that_are_not_written(ids: list[Any], fields: dict[str, Any], text: str) -> None:
     buffer = made(WRITABLE, item=relive.Sequences(2, starts=2))
-    with pytest.raises(relive.ArgumentError, match=text):
+    with pytest.raises(ArgumentError, match=text):
         buffer.write(ids if ids == ["late"] else torch.tensor(ids), **fields)
 
 
@@ -204,14 +219,14 @@ def test_values_that_are_not_written(ids: list[Any], fields: dict[str, Any], tex
     [
         ([0, 4000], "value", relive.StaleId, r"1 ids that no step ever had.*DeviceBuffer.write"),
         ([0, -2], "value", relive.StaleId, "1 ids that no step ever had"),
-        ([0, 4], "state", relive.ArgumentError, "1 ids of steps at which a field is not kept"),
+        ([0, 4], "state", ArgumentError, "1 ids of steps at which a field is not kept"),
     ],
 )
 def test_late_errors_of_writes(ids: list[int], name: str, error: type[Exception], text: str) -> None:
     """All or nothing; of several values for one step the last one counts."""
     buffer = made(WRITABLE, item=relive.Sequences(2, starts=2))
     for t in range(4):
-        buffer.add(**step(t), value=torch.full((4,), float(t)), state=torch.full((4,), float(t)))
+        buffer.add(**step(t, value=torch.full((4,), float(t)), state=torch.full((4,), float(t))))
     before = [buffer.read(torch.arange(16))[name].clone() for name in ("value", "state")]
     buffer.write(torch.tensor(ids), **{name: torch.tensor([8.0, 9.0])})
     with pytest.raises(error, match=text):

@@ -47,11 +47,3 @@ def test_batches_and_td_errors_are_kept(device: str, tmp_path: Path) -> None:
         assert kept.weights.tolist() == batch.weights.tolist()
         assert kept.td_error.tolist() == td_error.double().tolist()
         assert (kept.ages, kept.generator) == (None, None)
-
-
-def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
-    buffer = filled("cpu")
-    with pytest.raises(
-        relive.ArgumentError, match=r"an integer >= 2, got `1` - at `DeviceBuffer.keep_batches\(last\)`"
-    ):
-        buffer.keep_batches(tmp_path / "batches", 1)

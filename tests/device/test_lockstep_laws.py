@@ -1,8 +1,7 @@
-"""Laws of a device buffer's draws, their weights, and what updates and writes leave."""
+"""What updates and writes of a device buffer leave; the laws of its draws are in `test_recency_on_device.py`."""
 
 from __future__ import annotations
 
-import collections
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -43,56 +42,6 @@ def items_of(buffer: relive.DeviceBuffer, end: int = 400) -> torch.Tensor:
     return ids[ids >= 0]
 
 
-def check_law(buffer: relive.DeviceBuffer, chances: Mapping[int, float]) -> None:
-    """Compare draws with their law by chi-square, within four standard deviations."""
-    draws = 40 if LONG else 10
-    ids = torch.cat([buffer.sample(4096).ids for _ in range(draws)])
-    counts = collections.Counter(ids.tolist())
-    possible = {i: chance for i, chance in chances.items() if chance > 0}
-    assert counts.keys() <= possible.keys()
-    found = sum((counts[i] - len(ids) * p) ** 2 / (len(ids) * p) for i, p in possible.items())
-    freedom = len(possible) - 1
-    assert abs(found - freedom) < 4 * math.sqrt(2 * freedom), found
-
-
-@pytest.mark.parametrize(
-    ("holes", "starts", "calls"), [(0.0, 1, 40), (0.4, 1, 40), (0.0, 3, 41), (0.3, 2, 39), (0.0, 1, 5)]
-)
-def test_uniform_draws_are_even(holes: float, starts: int, calls: int) -> None:
-    item = relive.Sequences(2, n_step=2, starts=starts) if starts > 1 else relive.Transitions(n_step=2)
-    buffer = small(item, seed=11)
-    fill(buffer, calls, np.random.default_rng(7), holes)
-    items = items_of(buffer).tolist()
-    check_law(buffer, {i: 1 / len(items) for i in items})
-
-
-@pytest.mark.parametrize("weights", ["batch", "buffer", "none"])
-@pytest.mark.parametrize("holes", [0.0, 0.3])
-@pytest.mark.parametrize("stratified", [False, True])
-def test_prioritized_draws_and_their_weights(stratified: bool, holes: float, weights: str) -> None:
-    rng = np.random.default_rng(7)
-    sampler = relive.Prioritized(alpha=0.7, beta=0.5, stratified=stratified, weights=weights)
-    buffer = small(sampler=sampler, seed=4)
-    fill(buffer, 40, rng, holes)
-    items = items_of(buffer)
-    td = torch.from_numpy(np.exp(rng.normal(size=len(items)) * 2))
-    buffer.update_priorities(items, td)
-    torch.testing.assert_close(buffer.priorities(items).double(), td + 1e-6, rtol=2e-6, atol=0)
-    mass = (td + 1e-6) ** 0.7
-    chance = mass / mass.sum()
-    of = dict(zip(items.tolist(), chance.tolist(), strict=True))
-    batch = buffer.sample(1024)
-    raw = torch.tensor([(len(items) * of[i]) ** -0.5 for i in batch.ids.tolist()])
-    divisor = {"batch": raw.max(), "buffer": (len(items) * chance.min()) ** -0.5, "none": 1.0}[weights]
-    torch.testing.assert_close(batch.weights, (raw / divisor).float(), rtol=1e-6, atol=1e-6)
-    if weights == "batch" and not stratified:
-        check_law(buffer, of)
-    elif weights == "batch":  # in every batch, an item is drawn within two of its share
-        for _ in range(20):
-            counts = torch.bincount(buffer.sample(512).ids, minlength=400)[items]
-            assert ((counts - 512 * chance).abs() <= 2).all()
-
-
 def test_extreme_priorities() -> None:
     buffer = small(sampler=relive.Prioritized(alpha=1.0, eps=0.0), seed=5)
     fill(buffer, 20, np.random.default_rng(7))
@@ -102,23 +51,11 @@ def test_extreme_priorities() -> None:
     assert (buffer.sample(8).ids == -1).all()
     with pytest.raises(relive.NotEnoughData):
         buffer.check()
+    assert not buffer.host().can_sample(1)
     buffer.update_priorities(items[5:6], torch.tensor([1e-9]))
     assert (buffer.sample(8).ids == items[5]).all()
     buffer.update_priorities(items, torch.logspace(-6, 6, len(items)))
     assert buffer.sample(4096).weights.isfinite().all()
-
-
-def test_a_beta_that_moves() -> None:
-    rng, anneal = np.random.default_rng(7), relive.Anneal(0.4, 1.0, over=4)
-    buffer = small(sampler=relive.Prioritized(beta=anneal), seed=5)
-    fill(buffer, 20, rng, priority=lambda: torch.from_numpy(rng.random(LANES) + 0.1))
-    every = torch.arange(8 * LANES, 20 * LANES)
-    raw = dict(zip(every.tolist(), buffer.priorities(every).tolist(), strict=True))
-    for call in range(7):
-        batch = buffer.sample(64)
-        wanted = torch.tensor([raw[i] ** 0.6 for i in batch.ids.tolist()]) ** -anneal.at(call)
-        torch.testing.assert_close(batch.weights, wanted / wanted.max(), rtol=1e-5, atol=1e-5)
-        assert abs(buffer.stats().beta - anneal.at(call)) < 1e-9
 
 
 @pytest.mark.parametrize(("n_step", "holes"), [(1, 0.0), (3, 0.25)])
@@ -180,13 +117,3 @@ def test_writes() -> None:
     there = read.ids >= 0
     assert 0 < there.sum() < 60
     assert torch.equal(read.latent[there], values[60:][there])
-
-
-def test_draws_go_on_after_each_other() -> None:
-    """The same seed gives the same run; another one gives another."""
-    runs = []
-    for seed in (0, 0, 1):
-        buffer = small(sampler=relive.Prioritized(), seed=seed)
-        fill(buffer, 20, np.random.default_rng(0))
-        runs.append([buffer.sample(8).ids.tolist() for _ in range(3)])
-    assert runs[0] == runs[1] != runs[2]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +124,7 @@ def leaves(batch: relive.Batch) -> list[Tensor]:
     return [tensor for part in parts for tensor in part]
 
 
-GRAPHS = [*some([CASES[1], CASES[0], CASES[2], *CASES[-4:-2]], 2), *CASES[-2:]]
+GRAPHS = [*some([CASES[1], CASES[0], CASES[2], *CASES[-4:-2]], 1), *CASES[-2:]]
 
 
 @pytest.mark.parametrize(("sampler", "item", "stack"), GRAPHS)
@@ -137,7 +139,7 @@ def test_one_graph(sampler: Any, item: Any, stack: int | None) -> None:
     graph = make_fx(lambda step, errors: turn(traced, step, errors))(step_on("cpu", 6, stack), torch.ones(N))
     torch.manual_seed(0)
     turn(plain, step_on("cpu", 6, stack), torch.ones(N))
-    for t in range(7, 107 if LONG else 25):
+    for t in range(7, 107 if LONG else 19):
         step, errors = step_on("cpu", t, stack), torch.from_numpy(rng.standard_normal(N)).float()
         torch.manual_seed(t)
         found = graph(step, errors)
@@ -149,15 +151,6 @@ def test_one_graph(sampler: Any, item: Any, stack: int | None) -> None:
         assert torch.equal(one, other)
     assert len(plain) == len(traced)
     assert plain.stats().updates == traced.stats().updates
-
-
-def error_of(call: Callable[[], object]) -> str:
-    """Return the text of the error that a call raises."""
-    try:
-        call()
-    except relive.ReliveError as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.parametrize(
@@ -187,12 +180,18 @@ def test_launches_of_a_turn(sampler: Any, one: int, three: int) -> None:
         assert calls.launches <= most, sorted(calls.ops.items())
 
 
-@pytest.mark.parametrize("sampler", some([relive.Prioritized(), BLEND], 1), ids=repr)
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_a_turn_compiles_whole(backend: str, sampler: Any, tmp_path: Path) -> None:
-    """Its values are those of plain calls; the second back end runs a C++ compiler for half a minute."""
-    from torch._inductor import config  # brings Triton
+SLOW = ("aot_eager", "inductor")
 
+
+@pytest.mark.parametrize("sampler", some([relive.Prioritized(), BLEND], 1), ids=repr)
+@pytest.mark.parametrize("backend", ["eager", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_a_turn_compiles_whole(backend: str, sampler: Any, tmp_path: Path) -> None:
+    """Its values are those of plain calls; the last back end runs a C++ compiler for half a minute."""
+    same: Any = nullcontext
+    if backend != "eager":
+        from torch._inductor import config  # brings Triton
+
+        same = partial(config.patch, fallback_random=True)  # the same random numbers
     plain, other = (buffer_on("cpu", sampler, relive.Transitions(n_step=3), None) for _ in range(2))
     for t in range(6):
         for buffer in (plain, other):
@@ -204,14 +203,11 @@ def test_a_turn_compiles_whole(backend: str, sampler: Any, tmp_path: Path) -> No
     compiled = torch.compile(lambda step: reads(other, step), fullgraph=True, backend=backend)
     for t in range(6, 16):
         torch.manual_seed(t)
-        with config.patch(fallback_random=True):  # the same random numbers
+        with same():
             found = compiled(step_on("cpu", t))
         torch.manual_seed(t)
         for one, right in zip(found, reads(plain, step_on("cpu", t)), strict=True):
             torch.testing.assert_close(one, right)
     other.save(tmp_path)
-    refused: list[str] = []
-    thread = threading.Thread(target=lambda: refused.append(error_of(lambda: other.save(tmp_path))))
-    thread.start()
-    thread.join()
-    assert "compiled calls" in refused[0]
+    with ThreadPoolExecutor() as pool, pytest.raises(relive.ReliveError, match="compiled calls"):
+        pool.submit(other.save, tmp_path).result()

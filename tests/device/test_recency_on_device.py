@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from depth import LONG, pairs
+from depth import LONG
 from laws import law, normalised
 from lockstep_programs import Program
 from statistics_of_draws import P_MIN, chi_square_p
@@ -20,6 +20,9 @@ PRIORITIZED = relive.Prioritized(alpha=0.7, beta=0.5, stratified=False)
 SAMPLERS: dict[str, Any] = {
     "uniform": relive.Uniform(),
     "prioritized": PRIORITIZED,
+    "stratified": relive.Prioritized(alpha=0.7, beta=0.5, weights="buffer"),
+    "without weights": relive.Prioritized(alpha=0.7, weights="none"),
+    "annealed": relive.Prioritized(beta=relive.Anneal(0.4, 1.0, over=4), stratified=False),
     "by age": relive.Recent(mean_age=3.0, beta=0.4),
     "the newest": relive.Recent(mean_age=0.05, beta=1.0, weights="none"),
     "about uniform": relive.Recent(mean_age=1e12, beta=0.5, weights="buffer"),
@@ -77,14 +80,16 @@ def stated(buffer: relive.DeviceBuffer, name: str) -> dict[int, float]:
     return found
 
 
-def check_weights(buffer: relive.DeviceBuffer, items: list[int], chances: np.ndarray) -> None:
+def check_weights(buffer: relive.DeviceBuffer, items: list[int], chances: np.ndarray, draws: int = 1) -> None:
     """Draw, and compare the weights with those that follow from the probabilities of all items."""
     sampler = buffer.sampler
-    beta = sampler.beta_at(0) if sampler.weights else 0.0
-    batch = buffer.sample(64)
-    weights = (len(items) * chances[np.searchsorted(items, batch.ids)]) ** -beta
-    divisors = {"batch": weights.max(), "buffer": (len(items) * chances[chances > 0].min()) ** -beta}
-    np.testing.assert_allclose(batch.weights, weights / divisors.get(sampler.weights, 1.0), rtol=3e-6)
+    for draw in range(draws):
+        beta = sampler.beta_at(draw) if sampler.weights else 0.0
+        batch = buffer.sample(64)
+        weights = (len(items) * chances[np.searchsorted(items, batch.ids)]) ** -beta
+        divisors = {"batch": weights.max(), "buffer": (len(items) * chances[chances > 0].min()) ** -beta}
+        np.testing.assert_allclose(batch.weights, weights / divisors.get(sampler.weights, 1.0), rtol=3e-6)
+    assert not sampler.prioritizes or draws == 1 or abs(buffer.stats().beta - sampler.beta_at(draw)) < 1e-9
 
 
 # By default each sampler at every third fill.
@@ -101,13 +106,16 @@ def test_probabilities_weights_and_draws(name: str, fill_name: str) -> None:
     np.testing.assert_allclose(found, chances, rtol=3e-6 if sampler.prioritizes else 1e-9, atol=1e-9)
     assert abs(found.sum() - 1) < 1e-9
     assert buffer.probability(torch.tensor([-1, 10**9])).isnan().all()
-    check_weights(buffer, items.tolist(), chances)
+    check_weights(buffer, items.tolist(), chances, draws=6)
     counts = np.zeros(len(items), np.int64)
     for _ in range(250 if LONG else 8):
         counts += np.bincount(np.searchsorted(items, buffer.sample(4000).ids), minlength=len(items))
     buffer.check()
     assert not counts[chances == 0].any()
-    if len(items) > 1 and (chances > 1e-3).sum() > 1:
+    if getattr(sampler, "stratified", False):  # in every batch, an item is drawn within two of its share
+        drawn = np.bincount(np.searchsorted(items, buffer.sample(512).ids), minlength=len(items))
+        assert (abs(drawn - 512 * chances) <= 2).all()
+    elif len(items) > 1 and (chances > 1e-3).sum() > 1:
         assert chi_square_p(counts, chances) > P_MIN
 
 
@@ -136,7 +144,7 @@ def test_random_programs(seed: int, sampler: Any) -> None:
     for t in range(120):
         program.step()
         program.disturb()
-        if t % 5 == 0 or t > 115:
+        if t % (5 if LONG else 15) == 0 or t > 117:
             looks += check_program(program)
     assert looks > 5
 
@@ -172,12 +180,12 @@ def test_a_batch_has_the_shares(shuffle: bool) -> None:
     buffer.update_priorities(torch.arange(12 * LANES), torch.full((12 * LANES,), 1e-4))
     buffer.update_priorities(torch.tensor([1, 2, 3]), torch.tensor([1e9, 1e9, 1e9]))
     counts = []
-    for _ in range(300):
+    for _ in range(100):
         old = buffer.sample(10).ids < 11 * LANES
         counts.append(int(old.sum()))
         assert counts[-1] in (3, 4)
         assert shuffle or (old[2:7].sum() == counts[-1] and old[3:6].all())
-    assert abs(np.mean(counts) - 3.5) < 0.15
+    assert abs(np.mean(counts) - 3.5) < 0.2
 
 
 def test_a_blend_of_one_is_shuffled() -> None:
@@ -205,49 +213,15 @@ def test_a_member_without_items_leaves_its_share_to_the_others() -> None:
         alone.check()
 
 
-def test_late_errors_and_refused_calls() -> None:
-    recent, blend = made(RECENT, "full"), made(SAMPLERS["blend"], "full")
+def test_priorities_of_recent_draws_are_refused() -> None:
+    recent = made(RECENT, "full")
     ids = items_of(recent)[:2]
     recent.update_priorities(ids, torch.ones(2))  # it has none: nothing changes
     for call in (lambda: recent.sample(2, beta=0.5), lambda: recent.priorities(ids)):
         with pytest.raises(relive.ArgumentError, match="a sampler with priorities"):
             call()
-    blend.sample(2, beta=torch.tensor(-1.0))
-    with pytest.raises(relive.ArgumentError, match="exponents"):
-        blend.check()
-    before = blend.priorities(ids)
-    blend.update_priorities(ids, torch.tensor([torch.nan, 1.0]))
-    with pytest.raises(relive.PriorityError):
-        blend.check()
-    assert torch.equal(blend.priorities(ids), before)
-    blend.clear()
-    assert not blend.can_sample(1)
-
-
-@pytest.mark.parametrize(
-    ("name", "fill_name"), pairs(["by share", "blend", "strata", "in order"], ["went round", "masks", "masks"])
-)
-def test_saves_and_conversions(name: str, fill_name: str, tmp_path: Any) -> None:
-    """A load continues to the bit; `host()` and `of()` carry sampler and priorities."""
-    buffer = made(SAMPLERS[name], fill_name, masks=fill_name == "masks")
-    buffer.save(tmp_path)
-    again = relive.load(tmp_path, device="cpu")
-    assert again.sampler == buffer.sampler
-    for _ in range(2):
-        one, other = buffer.sample(50), again.sample(50)
-        assert torch.equal(one.ids, other.ids)
-        assert torch.equal(one.weights, other.weights)
-    host = buffer.host()
-    assert host.sampler == buffer.sampler
-    assert host.can_sample(4)
-    back = relive.DeviceBuffer.of(host, device="cpu", seed=0)
-    assert back.sampler == buffer.sampler
-    if buffer.sampler.prioritizes:
-        for each in (host, back):
-            ids = each.ids() if each is host else items_of(back)
-            kept = np.sort(buffer.priorities(items_of(buffer)))  # of lanes that were left out some newest ones wait
-            assert np.isclose(each.priorities(ids)[:, None], kept, rtol=1e-5).any(1).all()
-            assert len(ids) > len(kept) / 2
+    recent.clear()
+    assert not recent.can_sample(1)
 
 
 def test_recency_takes_no_memory() -> None:

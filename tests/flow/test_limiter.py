@@ -68,8 +68,9 @@ RATES = [0.125, 0.5, 1.0, 1.5, 4.0, 8.0]
 @st.composite
 def limiters(draw: st.DrawFn) -> relive.RateLimiter:
     rate = draw(st.sampled_from(RATES))
-    width = draw(st.none() | st.integers(0, 80).map(lambda more: max(1.0, rate) + more / 2))
-    return relive.RateLimiter(rate, draw(st.integers(1, 12)), width, timeout=0)
+    size, more = draw(st.integers(1, 12)), st.integers(0, 80).map(lambda more: max(1.0, rate) + more / 2)
+    pairs = st.tuples(more, more).map(lambda two: (rate * size - two[0], rate * size + two[1]))
+    return relive.RateLimiter(rate, size, draw(st.none() | more | pairs), timeout=0)
 
 
 CALLS = st.lists(
@@ -101,7 +102,9 @@ def test_a_limiter_lets_through_what_reverb_would(
     buffer = relive.ReplayBuffer(SCHEMA, 3 * 20, num_envs=3, storage=storage, limiter=limiter, seed=0)
     center = limiter.min_size * limiter.samples_per_insert
     width = limiter.error_buffer
-    model = Reverb(limiter.samples_per_insert, limiter.min_size, center - width, center + width)
+    limits = width if isinstance(width, tuple) else (center - width, center + width)
+    assert (limiter.least, limiter.most) == limits
+    model = Reverb(limiter.samples_per_insert, limiter.min_size, *limits)
     for number, (name, lanes, count) in enumerate(calls):
         before = state(buffer)
         if name in ("add", "extend"):

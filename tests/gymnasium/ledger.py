@@ -1,4 +1,4 @@
-"""Environments whose observations say where they are, and a ledger of what happened to compare items with."""
+"""Environments whose observations say where they are, and a ledger of what happened, to compare items with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-NONE, TERMINATED, TRUNCATED, CUT = range(4)
+TERMINATED, TRUNCATED, CUT = range(1, 4)
 FAR = 1 << 40
 
 
@@ -30,7 +30,7 @@ class Located(gymnasium.Env):  # type: ignore[misc]
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         reward = reward_of(self.lane, self.episode, self.t)
         self.t += 1
-        over = self.t == 1 + (self.lane * 5 + self.episode * self.episode * 3) % 13
+        over = self.t == length_of(self.lane, self.episode)
         truncated = over and (self.lane + self.episode) % 2 == 0
         return self._obs(), float(reward), over and not truncated, truncated, {}
 
@@ -40,6 +40,10 @@ class LastAxis(gymnasium.ObservationWrapper):  # type: ignore[misc]
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(np.moveaxis(observation, 0, -1))
+
+
+def length_of(lane: Any, episode: Any) -> Any:
+    return 1 + (lane * 5 + episode * episode * 3) % 13
 
 
 def reward_of(lane: Any, episode: Any, t: Any) -> Any:
@@ -55,36 +59,34 @@ def stacking(lane: int, stack: int, pad: str, axis: int) -> gymnasium.Env:  # ty
 
 
 class Ledger:
-    """Everything that happened, by lane: episode and step of every absolute step, and how episodes ended."""
+    """The course of every episode, `[lane, episode]`: by the environments' own rules, or cut by a reset."""
 
-    def __init__(self, lanes: int, steps: int) -> None:
-        shape = (lanes, steps + 40)
-        self.lived = np.zeros(lanes, int)
-        self.episode, self.t = np.zeros(shape, int), np.zeros(shape, int)  # of every absolute step
-        self.begin, self.length = np.zeros(shape, int), np.full(shape, FAR)  # of every episode
-        self.how = np.full(shape, NONE)
+    def __init__(self, lanes: int, episodes: int) -> None:
+        lane, episode = np.ogrid[:lanes, :episodes]
+        self.length = length_of(lane, episode)
+        self.how = np.where((lane + episode) % 2, TERMINATED, TRUNCATED)
 
-    def step(self, lane: int, frame: np.ndarray, terminated: bool, truncated: bool) -> None:
-        """Note a stored step that began at `frame`."""
-        _, episode, t = (int(x) - 1 for x in frame)
-        at = self.lived[lane]
-        if t == 0:
-            self.begin[lane, episode] = at
-        assert at == self.begin[lane, episode] + t
-        # Where the observation after this step would stand, if the episode goes on.
-        self.episode[lane, at : at + 2], self.t[lane, at : at + 2] = episode, [t, t + 1]
-        self.lived[lane] += 1
-        if terminated or truncated:
-            self.end(lane, episode, t + 1, TERMINATED if terminated else TRUNCATED)
+    @property
+    def begin(self) -> np.ndarray:
+        """The number of each episode's first step in its lane."""
+        return np.cumsum(self.length, axis=1) - self.length
 
-    def cut(self, lane: int, frame: np.ndarray) -> None:
-        """Note a reset of the lane in mid-episode, at `frame`."""
-        _, episode, t = (int(x) - 1 for x in frame)
-        if t and self.how[lane, episode] == NONE:
-            self.end(lane, episode, t, CUT)
+    def live(self, frames: np.ndarray) -> np.ndarray:
+        """Return which lanes' episodes go on at these frames, which no reset has cut."""
+        lane, episode, t = frames.astype(int).T - 1
+        return t < self.length[lane, episode]
 
-    def end(self, lane: int, episode: int, length: int, how: int) -> None:
-        self.length[lane, episode], self.how[lane, episode] = length, how
+    def cut(self, frames: np.ndarray) -> None:
+        """Note a reset at these frames, which cuts the episodes that go on."""
+        lane, episode, t = frames[self.live(frames)].astype(int).T - 1
+        self.length[lane, episode], self.how[lane, episode] = t, CUT
+
+    def at(self, lane: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return episode and step of the steps of these numbers."""
+        begin = self.begin
+        rows = np.arange(len(begin))[:, None] * FAR
+        episode = (np.searchsorted((begin + rows).ravel(), number + lane * FAR, "right") - 1) % begin.shape[1]
+        return episode, number - begin[lane, episode]
 
 
 def frames_of(lane: np.ndarray, episode: np.ndarray, t: np.ndarray, stack: int, pad: str, axis: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import pairs
+from depth import LONG, pairs
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from ledger import CUT, FAR, TERMINATED, TRUNCATED, Ledger, frames_of, reward_of, stacking
@@ -19,7 +19,7 @@ from relive.gymnasium import Recorder
 STACKS = [(1, "zero", 0), (4, "zero", 0), (3, "first", -1)]
 WORLDS = list(product(AutoresetMode, (1, 3)))
 STEPS, GAMMA, BATCH = 120, 0.9, 260
-ITEMS_IN_ALL = 1_000_000
+ITEMS_IN_ALL, EVERY = (1_000_000, 10) if LONG else (500_000, 20)  # draws, at every so many steps
 
 
 @dataclass
@@ -85,19 +85,19 @@ def test_every_drawn_item_happened(mode: AutoresetMode, lanes: int, stack: tuple
     cases = cases_of(lanes, stack)
     envs = SyncVectorEnv([lambda i=i: stacking(i, *stack) for i in range(lanes)], autoreset_mode=mode)
     inside = RecordEpisodeStatistics(envs) if lanes > 1 else envs
-    recorder, ledger = Recorder(inside, Tee(cases)), Ledger(lanes, STEPS)
+    recorder, ledger = Recorder(inside, Tee(cases)), Ledger(lanes, STEPS + 40)
     rng = np.random.default_rng(lanes * 100 + stack[0])
     obs, _ = recorder.reset(seed=0)
     for t in range(STEPS):
         now, action = newest(obs, stack), np.zeros((lanes, 1), np.float32)
         action[:, 0] = action_of(*(now.T - 1))
-        state = np.stack([now[:, 0], absolute(ledger, now)], axis=1)
+        lane, episode, step = now.astype(int).T - 1
+        state, live = np.stack([now[:, 0], ledger.begin[lane, episode] + step], axis=1), ledger.live(now)
         obs, _, terminated, truncated, _ = recorder.step(action, state=state)
-        for lane in (recorder.ids % lanes).tolist():
-            ledger.step(lane, now[lane], terminated[lane], truncated[lane])
+        assert np.array_equal(np.isin(np.arange(lanes), recorder.ids % lanes), live)
         if mode is AutoresetMode.DISABLED:
             obs = resets(recorder, ledger, obs, terminated | truncated, rng, stack)
-        if t % 10 == 9 or t > STEPS - 2:
+        if t % EVERY == EVERY - 1 or t > STEPS - 2:
             for case in cases:
                 draw_and_check(case, ledger)
     envs.close()
@@ -115,14 +115,6 @@ def action_of(lane: Any, episode: Any, t: Any) -> Any:
     return lane * 1000.0 + episode * 20.0 + t
 
 
-def absolute(ledger: Ledger, frames: np.ndarray) -> np.ndarray:
-    """Return the absolute step number of each lane's frame."""
-    t = frames[:, 2].astype(int) - 1
-    fresh = ledger.lived  # of an episode that begins now
-    begin = ledger.begin[np.arange(len(frames)), frames[:, 1].astype(int) - 1]
-    return np.where(t == 0, fresh, begin + t)
-
-
 def resets(
     recorder: Recorder, ledger: Ledger, obs: np.ndarray, over: np.ndarray, rng: Any, stack: tuple[int, str, int]
 ) -> np.ndarray:
@@ -130,8 +122,7 @@ def resets(
     mask = over | (rng.random(len(over)) < 0.1)
     if not mask.any():
         return obs
-    for lane in np.flatnonzero(mask):
-        ledger.cut(int(lane), newest(obs, stack)[lane])
+    ledger.cut(newest(obs, stack)[mask])
     return recorder.reset(options={"reset_mask": mask})[0]
 
 
@@ -207,7 +198,7 @@ def sequence(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray, 
     wide = np.broadcast_to(lane[:, None], at.shape)
     last = np.clip(at, begin, end - 1)  # the first and the last step stand for what comes before and after them
     over = at >= end
-    e, s = ledger.episode[wide, last], ledger.t[wide, last]
+    e, s = ledger.at(wide, last)
     all_obs = frames_of(wide, e, s + over, *case.stack)
     before = s - 1 + over
     prev = (before >= 0) & (at <= end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import gymnasium
@@ -15,29 +16,31 @@ from ledger import stacking
 from test_recorder import buffer_of, check, drawable, plain
 
 import relive
-from relive._ring import kernels
 from relive.errors import ArgumentError, ReliveError
 from relive.gymnasium import Recorder
 from relive.testing.agreement import assert_same_batch
 
 LANES = 3
 MODES = [*AutoresetMode, None]  # None: a single environment
-native = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published natively")
 
 
-def environment(mode: AutoresetMode | None, kind: str = "array") -> Any:
-    if mode is None:
-        return Counting(0, kind)
-    return SyncVectorEnv([lambda i=i: Counting(i, kind) for i in range(LANES)], autoreset_mode=mode)
+def environment(mode: AutoresetMode | None, kind: Any = "array") -> Any:
+    """Make environments; `kind` may be a stack of frames: how many, how they are padded, and their axis."""
+    made = [lambda i=i: stacking(i, *kind) if isinstance(kind, tuple) else Counting(i, kind) for i in range(LANES)]
+    return made[0]() if mode is None else SyncVectorEnv(made, autoreset_mode=mode)
 
 
-def buffer_for(env: Any, **choices: Any) -> relive.ReplayBuffer:
+def buffer_for(env: Any, kind: Any = "array", **choices: Any) -> relive.ReplayBuffer:
     """Make a buffer with room for all, and items of three steps."""
     single = getattr(env, "single_observation_space", None) or env.observation_space
     acts = getattr(env, "single_action_space", None) or env.action_space
     lanes = getattr(env, "num_envs", None) or 1
     choices = {"item": relive.Transitions(n_step=3, gamma=0.5), **choices}
     schema = relive.Schema.from_spaces(single, acts)
+    if isinstance(kind, tuple):
+        schema = relive.Schema(
+            obs=relive.Field(3, stack=kind[0], pad=kind[1], stack_axis=kind[2]), action=relive.Field(1)
+        )
     return relive.ReplayBuffer(schema, 500 * lanes, num_envs=lanes, seed=0, **choices)
 
 
@@ -79,20 +82,22 @@ def assert_same_contents(ours: relive.ReplayBuffer, theirs: relive.ReplayBuffer)
 
 
 def located(obs: Any, lanes: int) -> np.ndarray:
-    return np.asarray(obs[0] if isinstance(obs, tuple) else plain(obs)).reshape(lanes, 3).astype(int)
+    """Return each lane's observation; of a stack, three numbers."""
+    return np.asarray(obs[0] if isinstance(obs, tuple) else plain(obs)).reshape(lanes, -1)[:, -3:].astype(int)
 
 
+STACKS = [(4, "zero", 0), (3, "first", -1), (1, "zero", 0)]
 PROGRAMS = st.lists(st.sampled_from(["step"] * 12 + ["reset", "some", "fault"]), min_size=12, max_size=60)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@given(program=PROGRAMS, kind=st.sampled_from(KINDS))
-def test_without_a_discard_all_is_as_without_hold(mode: AutoresetMode | None, program: list[str], kind: str) -> None:
+@given(program=PROGRAMS, kind=st.sampled_from([*KINDS, *STACKS]))
+def test_without_a_discard_all_is_as_without_hold(mode: AutoresetMode | None, program: list[str], kind: Any) -> None:
     """Check after `close`, for any program: steps, resets of all and of some, refused steps."""
     buffers = []
     for hold in (False, True):
         env = environment(mode, kind)
-        buffer = buffer_for(env)
+        buffer = buffer_for(env, kind)
         driver = Driver(Recorder(env, buffer, hold=hold), mode)
         for number, what in enumerate(program):
             if what == "step":
@@ -109,23 +114,6 @@ def test_without_a_discard_all_is_as_without_hold(mode: AutoresetMode | None, pr
         driver.step()
         driver.step()
         driver.recorder.close()
-        buffers.append(buffer)
-    assert_same_contents(*buffers)
-
-
-@pytest.mark.parametrize("stack", [(4, "zero", 0), (3, "first", -1), (1, "zero", 0)], ids=str)
-def test_stacks_of_frames(stack: tuple[int, str, int]) -> None:
-    buffers = []
-    for hold in (False, True):
-        envs = SyncVectorEnv([lambda i=i: stacking(i, *stack) for i in range(2)])
-        obs = relive.Field((3,), stack=stack[0], pad=stack[1], stack_axis=stack[2])
-        schema = relive.Schema(obs=obs, action=relive.Field((1,)))
-        buffer = relive.ReplayBuffer(schema, 400, num_envs=2, seed=0)
-        recorder = Recorder(envs, buffer, hold=hold)
-        recorder.reset(seed=0)
-        for t in range(60):
-            recorder.step(np.full((2, 1), t, np.float32))
-        recorder.close()
         buffers.append(buffer)
     assert_same_contents(*buffers)
 
@@ -149,10 +137,14 @@ def test_steps_come_once_their_episode_is_over(mode: AutoresetMode | None) -> No
         assert len(driver.recorder.ids) in (0, *range(2, 50))
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize("when", ["in mid-episode", "at its end", "at any time"])
+WHEN = ["in mid-episode", "at its end", "at any time"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "when"), [*product(MODES, WHEN), (AutoresetMode.DISABLED, "a crash"), (None, "a crash")], ids=str
+)
 def test_discarded_episodes_never_were(mode: AutoresetMode | None, when: str) -> None:
-    """Check that all others are whole, and nothing counts as cut."""
+    """Check that all others are whole, and nothing counts as cut; after a crash its lanes are reset at once."""
     env, rng = environment(mode), np.random.default_rng(0)
     buffer = buffer_for(env)
     driver, spoilt = Driver(Recorder(env, buffer, hold=True), mode), set()
@@ -162,11 +154,15 @@ def test_discarded_episodes_never_were(mode: AutoresetMode | None, when: str) ->
         if when != "at any time":
             lanes &= driver.over == (when == "at its end")
         # A lane that was only reset holds nothing.
-        started = driver.over | (driver.where[:, 2] > 0)
-        if (lanes & started).any():
-            chosen = np.flatnonzero(lanes & started)
-            spoilt |= {driver.episodes()[lane] for lane in chosen}
-            assert driver.recorder.discard(chosen) >= 0
+        lanes &= driver.over | (driver.where[:, 2] > 0)
+        if lanes.any():
+            chosen = {lane: driver.episodes()[lane] for lane in np.flatnonzero(lanes).tolist()}
+            held = [lane for lane, episode in chosen.items() if episode not in spoilt]
+            steps = sum(length(*chosen[lane]) if driver.over[lane] else driver.where[lane, 2] for lane in held)
+            spoilt |= {*chosen.values()}
+            assert [driver.recorder.discard([*chosen]) for _ in range(2)] == [steps, 0]
+            if when == "a crash":
+                driver.reset(lanes | driver.over)
     driver.recorder.close()
     last = dict(driver.episodes())
     seen = {(lane, episode) for lane, episode, _ in check_all(buffer, spoilt | set(last.items()))}
@@ -179,42 +175,13 @@ def test_discarded_episodes_never_were(mode: AutoresetMode | None, when: str) ->
 
 def check_all(buffer: relive.ReplayBuffer, without: set[tuple[int, int]]) -> set[tuple[int, int, int]]:
     """Return every stored step, as lane, episode and step; check that episodes not in `without` are whole and right."""
-    batch = drawable(buffer, 400)
+    batch = drawable(buffer)
     where = plain(batch.obs).astype(int)
     whole = np.array([(lane, episode) not in without for lane, episode, _ in where.tolist()])
     found = check(relive.Batch({name: batch[name][whole] for name in batch}), 3, 0.5)
     for lane, episode, _ in found:
         assert all((lane, episode, t) in found for t in range(length(lane, episode)))
     return {tuple(each) for each in where.tolist()}
-
-
-def test_a_discard_in_mid_episode_leaves_out_the_rest_of_it() -> None:
-    env = environment(AutoresetMode.NEXT_STEP)
-    driver = Driver(Recorder(env, buffer := buffer_for(env), hold=True), AutoresetMode.NEXT_STEP)
-    driver.step()
-    assert driver.recorder.discard([1]) == 1
-    assert driver.recorder.discard([1]) == 0
-    for _ in range(30):
-        driver.step()
-    driver.recorder.close()
-    seen = check_all(buffer, {(lane, episode) for lane, episode in driver.episodes()})
-    assert {episode for lane, episode, _ in seen if lane == 1} >= {1, 2, 3}
-    assert not {(lane, episode) for lane, episode, _ in seen} & {(1, 0)}
-
-
-def test_a_crash_is_discarded_and_reset() -> None:
-    env = environment(None)
-    recorder = Recorder(env, buffer := buffer_for(env), hold=True)
-    recorder.reset(seed=0)
-    recorder.step(np.zeros(1))
-    recorder.discard()
-    recorder.reset()
-    while not any(recorder.step(np.zeros(1))[2:4]):
-        pass
-    recorder.close()
-    seen = check(drawable(buffer, 100), 3, 0.5)
-    assert {episode for _, episode, _ in seen} == {1}
-    assert buffer.stats().cuts == 0
 
 
 def test_what_is_dropped_of_a_resumed_stream_joins_nothing() -> None:
@@ -238,30 +205,6 @@ def test_what_is_dropped_of_a_resumed_stream_joins_nothing() -> None:
     again.close()
     assert buffer.stats().cuts == 1
     assert len(buffer) == 1 or buffer.read([0]).steps[0] == 1
-
-
-@native
-def test_a_writer_holds_too() -> None:
-    envs = [environment(AutoresetMode.DISABLED) for _ in range(2)]
-    alone = buffer_for(envs[0])
-    choices: dict[str, Any] = {"item": alone.item, "storage": relive.Shared(), "seed": 0}
-    with (
-        relive.ReplayBuffer(alone.schema, 4 * 500, num_envs=4, **choices) as buffer,
-        buffer.writer([3, 0, 2]) as writer,
-    ):
-        for env, target in zip(envs, (alone, writer), strict=True):
-            driver = Driver(Recorder(env, target, hold=True), AutoresetMode.DISABLED)
-            for _ in range(20):
-                driver.step()
-            driver.recorder.discard([0])
-            driver.reset()
-            driver.step()
-            driver.recorder.close()
-        ours, theirs = drawable(buffer, 200), drawable(alone, 200)
-        for number, lane in enumerate(writer.env_ids):
-            for name in ("obs", "action", "reward", "next_obs", "discount"):
-                np.testing.assert_array_equal(ours[name][ours.ids % 4 == lane], theirs[name][theirs.ids % 3 == number])
-        assert len(ours.ids) == len(theirs.ids) > 30
 
 
 def test_a_limiter_counts_step_by_step() -> None:
@@ -333,14 +276,15 @@ def test_an_error_keeps_what_is_held() -> None:
     assert_same_contents(buffer, like)
 
 
-def test_priorities_and_extras_are_held() -> None:
+@pytest.mark.parametrize("hold", [False, True])
+def test_priorities_and_extras_go_through(hold: bool) -> None:
     """Check that, if only some of the steps have a priority, the others get the largest so far."""
     env = environment(None)
     like = buffer_for(env)
     schema = relive.Schema(**like.schema.tree, log_prob=relive.Field())
     sampler = relive.Prioritized(alpha=1.0, eps=0.0)
     buffer = relive.ReplayBuffer(schema, 100, item=like.item, sampler=sampler, seed=0)
-    recorder = Recorder(env, buffer, hold=True)
+    recorder = Recorder(env, buffer, hold=hold)
     recorder.reset(seed=0)
     with pytest.raises(relive.PriorityError):
         recorder.step(np.zeros(1), log_prob=0.5, priority=-1.0)
@@ -348,7 +292,7 @@ def test_priorities_and_extras_are_held() -> None:
     for t, priority in enumerate((3.0, None, 7.0)):
         recorder.step(np.zeros(1), log_prob=t / 4, **({} if priority is None else {"priority": priority}))
     recorder.close()
-    ids = recorder.ids
+    ids = buffer.ids()
     assert buffer.read(ids).log_prob.tolist() == [0.0, 0.25, 0.5]
     assert buffer.priorities(ids).tolist()[0::2] == [3.0, 7.0]
 
@@ -364,11 +308,3 @@ def test_what_makes_no_sense_is_refused() -> None:
     for wrong in ([3], [-1], [0, 0], 0.5, [True]):
         with pytest.raises(ArgumentError, match="at `env_ids`"):
             held.discard(wrong)
-
-
-def test_simulators_refuse_to_hold() -> None:
-    pytest.importorskip("torch")
-    from relive.simulators import Recorder as OfSimulators
-
-    with pytest.raises(ArgumentError, match=r"Recorder\(hold\)"):
-        OfSimulators(object(), object(), hold=True)  # type: ignore[arg-type]

@@ -48,17 +48,8 @@ def with_recorder(env: Any, buffer: relive.ReplayBuffer, steps: int) -> None:
 def items(name: str, loop: Any) -> relive.Batch:
     env, buffer = environment(name)
     loop(env, buffer, STEPS)
-    ids = [number for number in range(ROWS * buffer.num_envs) if readable(buffer, number)]
-    assert len(ids) > 100
-    return buffer.read(ids)
-
-
-def readable(buffer: relive.ReplayBuffer, number: int) -> bool:
-    try:
-        buffer.read([number])
-    except relive.errors.StaleId:
-        return False
-    return True
+    assert len(buffer.ids()) > 100
+    return buffer.read(buffer.ids())
 
 
 @pytest.mark.parametrize("name", MODES)

@@ -128,7 +128,7 @@ def assert_same_items_as_the_recorder(name: str, mode: str, buffer: relive.Repla
         *_, terminated, truncated, _ = recorder.step(envs.action_space.sample())
         ended += int((terminated | truncated).sum())
     assert recorded.stats().added == buffer.stats().added
-    ids = np.flatnonzero(recorded._core.ring.locate(np.arange(LANES * 200))[1] == 0)
+    ids = recorded.ids()
     for field in ("obs", "next_obs", "reward", "discount"):
         np.testing.assert_array_equal(buffer.read(ids)[field], recorded.read(ids)[field])
 
@@ -148,6 +148,20 @@ def test_nested_and_stacked_observations(wrap: str, mode: str) -> None:
     (text,) = loop(envs, buffer, MISUSED)
     assert [words in text for words in NAMED.values()] == [named == mode for named in NAMED]
     assert buffer.stats().repeated_finals == buffer.stats().ends >= 20
+
+
+def fresh(number: int) -> float:
+    """Return an observation that no other episode has."""
+    return 1000.0 + number
+
+
+def final(number: int) -> float:
+    return -1.0 - number
+
+
+def after_final(number: int) -> float:
+    """Return the final observation of the episode before: what a misused autoreset stores as the first one."""
+    return -1.0 * number
 
 
 def flat(capacity: int, lanes: int = 1, **choices: Any) -> relive.ReplayBuffer:
@@ -199,10 +213,8 @@ buffer.add(obs=obs, action=action, reward=reward, next_obs=final, terminated=ter
 def test_truncations_that_come_late_are_looked_at(terminated: int) -> None:
     """Check that wrong final observations of truncated episodes are told once ends doubled, despite terminated ones."""
     buffer = flat(20_000)
-    first = lambda number: -1.0 * number  # noqa: E731
-    final = lambda number: -1.0 * number - 1  # noqa: E731
-    assert episodes(buffer, terminated, 4, first, final, "terminated") == []
-    (text,) = episodes(buffer, 3 * terminated, 4, first, final)
+    assert episodes(buffer, terminated, 4, after_final, final, "terminated") == []
+    (text,) = episodes(buffer, 3 * terminated, 4, after_final, final)
     assert re.match(r"\d+ of \d+ truncated episodes begin with", text)
     assert "NEXT_STEP" not in text
 
@@ -218,8 +230,9 @@ def test_constant_observations_say_nothing() -> None:
 def test_from_twenty_ends_on_nine_in_ten(repeats: int, others: int, said: int) -> None:
     buffer = flat(1000)
     new = set(range(1, 1 + others))  # episodes that begin with an observation of their own
-    first = lambda number: 1000.0 + number if number in new or not number else -1.0 * (number - 1) - 1  # noqa: E731
-    texts = episodes(buffer, repeats + others + 1, 3, first, lambda number: -1.0 * number - 1)
+    texts = episodes(
+        buffer, repeats + others + 1, 3, lambda n: fresh(n) if n in new or not n else after_final(n), final
+    )
     assert (buffer.stats().ends, buffer.stats().repeated_finals) == (repeats + others, repeats)
     assert [("episodes begin with" in text) for text in texts] == [True] * said
 
@@ -248,10 +261,9 @@ SMALL = [(60, 1, 5, 0), (90, 3, 10, 0)]
 def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, boundaries: float) -> None:
     """Check for a warning when a ring first overwrites; its remedy reserves rows for all requested steps."""
     buffer = flat(capacity, lanes, boundaries=boundaries)
-    new = lambda number: 1000.0 + number  # noqa: E731
-    assert episodes(buffer, capacity // lanes // (length + 1), length, new, lambda number: -1.0 - number) == []
+    assert episodes(buffer, capacity // lanes // (length + 1), length, fresh, final) == []
     count = 3 * capacity // lanes // length + 2
-    (text,) = episodes(buffer, count, length, new, lambda number: -1.0 - number)
+    (text,) = episodes(buffer, count, length, fresh, final)
     found = re.fullmatch(
         rf"A lane keeps (\d+) of {capacity // lanes} steps, since final observations use up its rows "
         r"- at `ReplayBuffer\(capacity\)`: `boundaries=([\d.]+)` reserves enough rows for them",
@@ -260,15 +272,15 @@ def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, boundar
     assert found, text
     assert abs(int(found[1]) * lanes - len(buffer)) <= lanes + 1
     wider = flat(capacity, lanes, boundaries=float(found[2]))
-    assert episodes(wider, 3 * count, length, new, lambda number: -1.0 - number) == []
+    assert episodes(wider, 3 * count, length, fresh, final) == []
     assert len(wider) == capacity
 
 
 def test_few_finals_and_many_cuts_say_nothing_of_the_capacity() -> None:
     buffer = flat(200)
-    assert episodes(buffer, 10, 40, lambda number: 1000.0 + number, lambda number: -1.0 - number) == []
+    assert episodes(buffer, 10, 40, fresh, final) == []
     buffer.clear()  # now it has room
-    assert episodes(buffer, 2, 40, lambda number: 3000.0 + number, lambda number: -1.0 - number) == []
+    assert episodes(buffer, 2, 40, lambda number: 3000.0 + number, final) == []
     cut = flat(50)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

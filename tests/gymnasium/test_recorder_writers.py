@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from counting import Counting
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from test_recorder import buffer_of, record
+from test_recorder import buffer_of, drawable, record
 
 import relive
 from relive._ring import kernels
 from relive.errors import ArgumentError
 from relive.gymnasium import Recorder
-from relive.testing.agreement import assert_same_batch, is_refused
+from relive.testing.agreement import assert_same_batch
 
 pytestmark = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published natively")
 LANES, STEPS = 2, 25
@@ -36,11 +36,6 @@ def shared(alone: relive.ReplayBuffer, lanes: int) -> relive.ReplayBuffer:
     return relive.ReplayBuffer(alone.schema, 1000 * lanes, num_envs=lanes, storage=relive.Shared())
 
 
-def everything(buffer: relive.ReplayBuffer) -> relive.Batch:
-    ids = [i for i in range(STEPS * buffer.num_envs) if not is_refused(buffer, i)]
-    return buffer.read(ids)
-
-
 @pytest.mark.parametrize(("context", "mode"), CASES)
 def test_workers_store_what_one_process_stores(context: str, mode: AutoresetMode) -> None:
     """Check every item, with its successor, flags and id; this process never writes to the buffer."""
@@ -56,25 +51,28 @@ def test_workers_store_what_one_process_stores(context: str, mode: AutoresetMode
             # The environment that Gymnasium makes here, for its spaces, claimed no lane: the workers have them all.
             record(workers, STEPS, resets)
             assert buffer.stats().added == alone.stats().added > STEPS
-            assert_same_batch(everything(buffer), everything(alone))
+            assert_same_batch(drawable(buffer), drawable(alone))
         for lane in range(LANES):
             with buffer.writer([lane]) as writer:
                 assert writer.env_ids == (lane,)  # the workers' lanes are free again
 
 
-def test_a_writer_of_any_lanes_records_a_vector_environment() -> None:
-    """Check that lanes of the environment map to the writer's: subsets, cuts and refused steps."""
+@pytest.mark.parametrize("hold", [False, True])
+def test_a_writer_of_any_lanes_records_a_vector_environment(hold: bool) -> None:
+    """Check that lanes of the environment map to the writer's: subsets, cuts, refused and discarded steps."""
     mode = AutoresetMode.DISABLED
     envs = [SyncVectorEnv([counting(i, "array") for i in range(2)], autoreset_mode=mode) for _ in range(2)]
     alone = buffer_of(envs[0])
     with shared(alone, 3) as buffer, buffer.writer([2, 0]) as writer:
         for env, target in zip(envs, (alone, writer), strict=True):
-            recorder = Recorder(env, target)
+            recorder = Recorder(env, target, hold=hold)
             record(recorder, 10, True)
-            recorder.reset(options={"reset_mask": np.array([False, True])})  # in mid-episode
+            assert not hold or recorder.discard([0]) > 0
+            recorder.reset(options={"reset_mask": np.array([hold, True])})  # in mid-episode
             with pytest.raises(relive.SchemaError):
                 recorder.step(np.zeros((2, 1), np.float32), nothing=[0, 0])
-        theirs, ours = everything(alone), everything(buffer)
+            recorder.close()
+        theirs, ours = drawable(alone), drawable(buffer)
         for number, lane in enumerate(writer.env_ids):
             for name in ("obs", "action", "reward", "next_obs", "discount"):
                 np.testing.assert_array_equal(ours[name][ours.ids % 3 == lane], theirs[name][theirs.ids % 2 == number])

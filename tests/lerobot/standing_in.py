@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 STAND_IN = Path(__file__).parent / "stand_in"
 LAYOUTS = ("0.4.4", "main")
 DEMONSTRATION = 150_000  # the number of its first step
 
 
-@contextmanager
-def installed(layout: str, monkeypatch: Any) -> Iterator[None]:
+@pytest.fixture(params=LAYOUTS)
+def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """`import lerobot` finds the stand-in, of this layout."""
-    monkeypatch.setenv("STAND_IN_LAYOUT", layout)
+    monkeypatch.setenv("STAND_IN_LAYOUT", request.param)
     monkeypatch.syspath_prepend(str(STAND_IN))
     forget()
-    yield
+    yield request.param
     forget()
 
 
@@ -58,14 +58,10 @@ def demonstrations(root: Path, episodes: int = 3, length: int = 5, *, end: bool 
     return LeRobotDataset("stand/in", root=root)
 
 
-def configuration(folder: Path, **policy: Any) -> Path:
-    """Write the configuration of a run in `folder / "run"` with demonstrations to a file."""
-    demonstrations(folder / "demonstrations")
-    given = {
-        "output_dir": str(folder / "run"),
-        "policy": policy,
-        "dataset": {"repo_id": "stand/in", "root": str(folder / "demonstrations")},
-    }
-    path = folder / "train.json"
-    path.write_text(json.dumps(given))
-    return path
+def configuration(folder: Path, online_steps: int) -> None:
+    """Write the configuration of a run in a folder that has demonstrations to a file."""
+    policy = {"online_steps": online_steps, "online_buffer_capacity": 4096, "offline_buffer_capacity": 4096}
+    policy["input_features"] = ["observation.state", "observation.images.top"]
+    dataset = {"repo_id": "stand/in", "root": str(folder / "demonstrations")}
+    given = {"output_dir": str(folder), "policy": policy, "dataset": dataset}
+    (folder / "train.json").write_text(json.dumps(given))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from depth import LONG, some
+from children import run_program
+from depth import LONG, eventually, some
+from forking import forked
 from needs import needs
-from standing_in import DEMONSTRATION, LAYOUTS, STAND_IN, configuration, installed
+from standing_in import DEMONSTRATION, LAYOUTS, STAND_IN, configuration, demonstrations
+from standing_in import layout as layout
 
 needs("torch")
 from relive.lerobot import ReplayBuffer
@@ -24,32 +22,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "lerobot.md"
 LOST = 2.0  # seconds, by far: machines stop processes
 
 
-@pytest.fixture(params=some(LAYOUTS, 1))
-def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with installed(request.param, monkeypatch):
-        yield request.param
-
-
-def program(folder: Path) -> Path:
+def program() -> str:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (block,) = (block for block in blocks if "train_cli" in block)
-    (folder / "learner.py").write_text(block)
-    return folder / "learner.py"
-
-
-def run(folder: Path, layout: str, after: int | None) -> int:
-    """Run the page's program in a process that is killed after so many saves; return how it ended."""
-    environment = {**os.environ, "PYTHONPATH": str(STAND_IN), "STAND_IN_LAYOUT": layout}
-    command = [sys.executable, str(program(folder)), f"--config_path={folder / 'train.json'}"]
-    with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE) as process:
-        until = time.monotonic() + 120.0
-        if after is not None:
-            while not any((folder / "experience/online").glob(f"save-*{after}.json")) and time.monotonic() < until:
-                time.sleep(0.01)
-            process.send_signal(signal.SIGKILL)
-        _, said = process.communicate(timeout=120.0)
-    assert process.returncode in (0, -signal.SIGKILL), said.decode()
-    return process.returncode
+    return block
 
 
 def kept(folder: Path, name: str) -> list[int]:
@@ -57,24 +33,27 @@ def kept(folder: Path, name: str) -> list[int]:
     return [int(reward) for reward in buffer.rewards]
 
 
-def test_a_run_continues_with_the_experience_of_one_that_was_killed(layout: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", some(LAYOUTS, 1), indirect=True)
+def test_a_run_continues_with_the_experience_of_one_that_was_killed(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from lerobot.rl.arm import EPISODE, Arm
 
-    configuration(tmp_path, online_steps=10**6, online_buffer_capacity=4096, offline_buffer_capacity=4096)
-    assert run(tmp_path, layout, after=4) == -signal.SIGKILL
-    killed, arm = time.monotonic(), Arm(tmp_path / "run")
-    added = [number for number in range(int(arm.count[0])) if arm.times[number] > 0]
-    online, offline = kept(tmp_path, "online"), kept(tmp_path, "offline")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["learner.py", "--config_path=train.json"])
+    demonstrations(tmp_path / "demonstrations")
+    configuration(tmp_path, online_steps=10**6)
+    with forked(lambda: exec(program(), {"__name__": "__main__"}), endless=True):
+        eventually(lambda: any((tmp_path / "experience/online").glob("save-*4.json")), 120)
+    killed, arm = time.monotonic(), Arm(tmp_path)
+    added, online, offline = arm.added(), kept(tmp_path, "online"), kept(tmp_path, "offline")
     assert online == added[: len(online)]
     assert online
     assert not LONG or killed - arm.times[added[min(len(online), len(added) - 1)]] < LOST
     assert sum(number >= DEMONSTRATION for number in offline) == 15
-    assert all(number >= DEMONSTRATION or number % EPISODE < 3 for number in offline)
-    # A new directory of the run, the same experience. The arm counts on, so that no two steps have one number.
-    (tmp_path / "run").rename(tmp_path / "run.killed")
-    settings = json.loads((tmp_path / "train.json").read_text())
-    settings["policy"]["online_steps"] = 2
-    (tmp_path / "train.json").write_text(json.dumps(settings))
-    assert run(tmp_path, layout, after=None) == 0
-    assert kept(tmp_path, "online")[: len(online)] == online
-    assert len(kept(tmp_path, "online")) > len(online)
+    assert all(number >= DEMONSTRATION or number % (EPISODE + 1) < 3 for number in offline)
+    # The same experience. The arm counts on, so that no two steps have one number.
+    configuration(tmp_path, online_steps=2)
+    ended = run_program(program(), *sys.argv[1:], path=[STAND_IN], loaded=["torch"], STAND_IN_LAYOUT=layout)
+    assert ended.returncode == 0, ended.stderr
+    assert kept(tmp_path, "online") == online + [number for number in arm.added() if number > added[-1]]

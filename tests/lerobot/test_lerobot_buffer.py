@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ import pytest
 from children import run_program
 from depth import LONG
 from needs import needs
-from standing_in import DEMONSTRATION, LAYOUTS, demonstrations, installed
+from standing_in import DEMONSTRATION, demonstrations
+from standing_in import layout as layout
 
 torch = needs("torch")
 from relive.errors import ArgumentError, MissingExtra, ReliveWarning, SchemaError, StaleId
@@ -46,6 +46,14 @@ def step_of(number: int, kind: str = "exact", **changed: Any) -> dict[str, Any]:
         "complementary_info": {"penalty": torch.tensor([number + 0.25]), "is_intervention": number % 2},
     }
     return {**step, **changed}
+
+
+def filled(numbers: Any, size: int = 50, **choices: Any) -> ReplayBuffer:
+    """Make a buffer of the steps of these numbers."""
+    buffer = ReplayBuffer(size, "cpu", **{"use_drq": False, **choices})
+    for number in numbers:
+        buffer.add(**step_of(number))
+    return buffer
 
 
 def check(batch: Any, kind: str, added: int, capacity: int) -> None:
@@ -98,9 +106,7 @@ def test_every_item_is_as_it_was_added(kind: str, tmp_path: Path) -> None:
 def test_an_image_that_is_not_exact_makes_all_of_them_floats(tmp_path: Path) -> None:
     """Check that stored images stay the same, to the bit, also in saves."""
     path = tmp_path / "replay"
-    buffer = ReplayBuffer(50, "cpu", use_drq=False, path=path, every=0.1)
-    for number in range(20):
-        buffer.add(**step_of(number))
+    buffer = filled(range(20), path=path, every=0.1)
     with pytest.warns(ReliveWarning, match="stored as float32"):
         buffer.add(**step_of(20, "float32"))
     for again in (False, True):
@@ -175,10 +181,7 @@ def test_images_are_changed_by_one_call(record_property: Any) -> None:
 
 def test_iterators_raise() -> None:
     """Check that an error replaces its batch; in LeRobot the learner waits for ever."""
-    empty = ReplayBuffer(50, "cpu", use_drq=False)
-    buffer = ReplayBuffer(50, "cpu", use_drq=True, image_augmentation_function=lambda images: 1 // 0)
-    for number in range(9):
-        buffer.add(**step_of(number))
+    empty, buffer = filled([]), filled(range(9), use_drq=True, image_augmentation_function=lambda images: 1 // 0)
     for ahead in (False, True):
         with pytest.raises(RuntimeError, match="Cannot sample from an empty buffer"):
             next(empty.get_iterator(2, async_prefetch=ahead))
@@ -195,9 +198,7 @@ def test_iterators_raise() -> None:
 
 def test_adding_beside_a_thread_that_draws() -> None:
     """Check that no item mixes two steps."""
-    buffer, over = ReplayBuffer(20, "cpu", use_drq=False), threading.Event()
-    for number in range(20):
-        buffer.add(**step_of(number))
+    buffer, over = filled(range(20), size=20), threading.Event()
 
     def add() -> None:
         number = 20
@@ -234,12 +235,7 @@ next(batches)
 
 
 def test_two_batches_as_one() -> None:
-    buffer = ReplayBuffer(50, "cpu", use_drq=False)
-    for number in range(9):
-        buffer.add(**step_of(number))
-    other = ReplayBuffer(50, "cpu", use_drq=False)
-    for number in range(9, 12):
-        other.add(**step_of(number))
+    buffer, other = filled(range(9)), filled(range(9, 12))
     left, right = buffer.sample(9), other.sample(3)
     both = concatenate_batch_transitions(left, right)
     assert both is left
@@ -264,8 +260,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_refused_step_changes_nothing(case: str) -> None:
     changed, text = REFUSED[case]
-    buffer = ReplayBuffer(50, "cpu", use_drq=False)
-    buffer.add(**step_of(0))
+    buffer = filled([0])
     with pytest.raises(SchemaError, match=text):
         buffer.add(**step_of(1, **changed))
     buffer.add(**step_of(1))
@@ -287,23 +282,13 @@ def test_refused_choices(tmp_path: Path) -> None:
         ReplayBuffer(5, "cpu").add(twice, torch.zeros(1), 0.0, twice, False, False)
     with pytest.raises(ValueError, match=r"The replay buffer is empty. Cannot convert to a dataset."):
         ReplayBuffer(5, "cpu").to_lerobot_dataset("stand/in", root=tmp_path / "new")
-    buffer = ReplayBuffer(5, "cpu", use_drq=False)
-    buffer.add(**step_of(0))
     with pytest.raises(MissingExtra, match="pip install 'lerobot"):
-        buffer.to_lerobot_dataset("stand/in", root=tmp_path / "new")
-
-
-@pytest.fixture(params=LAYOUTS)
-def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with installed(request.param, monkeypatch):
-        yield request.param
+        filled([0]).to_lerobot_dataset("stand/in", root=tmp_path / "new")
 
 
 def test_there_and_back(layout: str, tmp_path: Path) -> None:
     """Check that steps without a successor in a data set are left out, and the one before is truncated."""
-    buffer = ReplayBuffer(50, "cpu", use_drq=False)
-    for number in range(28):
-        buffer.add(**step_of(number))
+    buffer = filled(range(28))
     root = tmp_path / "set"
     (tmp_path / "set.unfinished").mkdir()  # what a killed process left
     dataset = buffer.to_lerobot_dataset("stand/in", fps=10, root=root)

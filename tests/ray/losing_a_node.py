@@ -19,6 +19,7 @@ import relive
 from relive.ray import Shards
 
 LANES, STEPS, NEXT = 6, 50, np.array([0, 1])
+SIZES: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 << 20}
 BOUND = 4.0  # seconds; draws go on within 2 on a machine that is not crowded
 
 
@@ -62,19 +63,9 @@ def returned(shards: Shards, shard: int, life: int, lost: int, added: int = LANE
     assert stats.size == added - lost
 
 
-cluster = Cluster(
-    initialize_head=True,
-    connect=True,
-    head_node_args={
-        "num_cpus": 1,
-        "object_store_memory": 100 << 20,
-        "include_dashboard": False,
-        "resources": {"head": 1},
-    },
-)
-nodes = [
-    cluster.add_node(num_cpus=1, object_store_memory=100 << 20, resources={f"replay{number}": 1}) for number in range(2)
-]
+head = {**SIZES, "include_dashboard": False, "resources": {"head": 1}}
+cluster = Cluster(initialize_head=True, connect=True, head_node_args=head)
+nodes = [cluster.add_node(**SIZES, resources={f"replay{number}": 1}) for number in range(2)]
 cluster.wait_for_nodes()
 schema = relive.Schema(obs=relive.Field((2,), "int64"), action=relive.Field())
 options = [{"resources": {"replay0": 0.1}}, {"resources": {"replay1": 0.1}}, {"resources": {"head": 0.1}}]
@@ -93,14 +84,14 @@ with Shards(schema, LANES * 200, num_envs=LANES, shards=3, seed=0, actor_options
     returned(shards, 2, life=1, lost=2 * STEPS)
 
     fault(shards, 1, "a lost node", lambda: cluster.remove_node(nodes[1], allow_graceful=False))
-    cluster.add_node(num_cpus=1, object_store_memory=100 << 20, resources={"replay1": 1})
+    cluster.add_node(**SIZES, resources={"replay1": 1})
     returned(shards, 1, life=1, lost=4 * STEPS)
 
     writer.extend(**steps())
     assert writer.flush() == 0
     (raylet,) = nodes[0].all_processes["raylet"]
     fault(shards, 0, "a lost raylet", lambda: os.kill(raylet.process.pid, signal.SIGKILL))
-    cluster.add_node(num_cpus=1, object_store_memory=100 << 20, resources={"replay0": 1})
+    cluster.add_node(**SIZES, resources={"replay0": 1})
     returned(shards, 0, life=1, lost=8 * STEPS, added=2 * LANES * STEPS)
     print("the shards are back", flush=True)
 ray.shutdown()

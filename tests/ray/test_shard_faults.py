@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from local import Local
 from shard_steps import LANES, Counting, check_items, filled, made
 
 import relive
 from relive.ray._ids import ROW_BITS, Ids, lanes_in
+from relive.ray.shards import Shards
+
+
+def full(**choices: Any) -> tuple[Shards, Local]:
+    shards, lines = made(**choices)
+    filled(shards)
+    return shards, lines
 
 
 @pytest.mark.parametrize("fault", ["kill", "hold"])
 def test_draws_go_on_with_the_others_and_follow_their_law(fault: str, caplog: pytest.LogCaptureFixture) -> None:
-    shards, lines = made()
-    filled(shards)
+    shards, lines = full()
     shards.sample(8)
     getattr(lines, fault)(1)
     begun = lines.seconds
@@ -39,8 +47,7 @@ def test_draws_go_on_with_the_others_and_follow_their_law(fault: str, caplog: py
 
 
 def test_a_shard_that_was_stopped_returns_with_all_it_had() -> None:
-    shards, lines = made()
-    filled(shards)
+    shards, lines = full()
     lines.hold(2)
     shards.sample(30)
     lines.release(2)
@@ -54,8 +61,7 @@ def test_a_shard_that_was_stopped_returns_with_all_it_had() -> None:
 
 def test_a_lone_shard_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """Check that a machine that is busy for a while is no error, if there is no other to draw from."""
-    shards, lines = made(shards=1)
-    filled(shards)
+    shards, lines = full(shards=1)
     for seconds in (3.0, 6.0):
         begun = lines.seconds
         lines.hold(0, seconds)
@@ -81,23 +87,27 @@ def test_a_lone_shard_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     assert 30 <= lines.seconds - begun < 32
 
 
-def test_a_lone_shard_that_died_is_an_error_at_once() -> None:
-    shards, lines = made(shards=1)
-    filled(shards)
-    lines.kill(0)
+@pytest.mark.parametrize("count", [1, 3])
+def test_without_any_shard_the_error_names_them_at_once(count: int) -> None:
+    shards, lines = full(shards=count)
+    for shard in range(count):
+        lines.kill(shard)
     begun = lines.seconds
-    with pytest.raises(relive.StorageError, match=r"None of the shards \[0\] answers"):
+    with pytest.raises(relive.StorageError, match=rf"None of the shards {re.escape(str([*range(count)]))} answers"):
         shards.sample(4)
     assert lines.seconds - begun < 1
-    lines.restart(0)
+    assert not shards.can_sample(1)
+    assert shards.stats().missing == tuple(range(count))
+    for shard in range(count):
+        lines.restart(shard)
+    lines.seconds += 1
     filled(shards)
     check_items(shards.sample(4))
 
 
 def test_where_all_are_slow_the_first_ones_are_enough() -> None:
     """Check that a stopped shard among slow ones delays nobody, and is not waited for twice."""
-    shards, lines = made()
-    filled(shards)
+    shards, lines = full()
     with shards.prefetch(60, depth=4) as batches:
         next(batches)
         for shard, seconds in enumerate((0.7, 0.9, None)):
@@ -111,8 +121,7 @@ def test_where_all_are_slow_the_first_ones_are_enough() -> None:
 
 
 def test_a_draw_that_asks_a_stopped_shard_alone_goes_on_with_the_others() -> None:
-    shards, lines = made()
-    filled(shards)
+    shards, lines = full()
     shards.sample(60)
     lines.hold(1)
     begun = lines.seconds
@@ -129,20 +138,8 @@ def test_the_limit_grows_with_what_draws_take_but_not_for_long() -> None:
         assert shards._drawer.deadline == pytest.approx(limit)
 
 
-def test_without_any_shard_the_error_names_them() -> None:
-    shards, lines = made()
-    filled(shards)
-    for shard in range(3):
-        lines.kill(shard)
-    with pytest.raises(relive.StorageError, match=r"None of the shards \[0, 1, 2\] answers"):
-        shards.sample(4)
-    assert not shards.can_sample(1)
-    assert shards.stats().missing == (0, 1, 2)
-
-
 def test_prefetched_batches_survive_a_death() -> None:
-    shards, lines = made()
-    filled(shards)
+    shards, lines = full()
     with shards.prefetch(60, depth=4) as batches:
         next(batches)
         lines.hold(0)
@@ -156,8 +153,7 @@ def test_prefetched_batches_survive_a_death() -> None:
 
 
 def test_without_replacement_nothing_repeats_when_a_shard_dies() -> None:
-    shards, lines = made(sampler=relive.Uniform(replacement=False))
-    filled(shards)
+    shards, lines = full(sampler=relive.Uniform(replacement=False))
     lines.kill(1)
     assert len(set(shards.sample(80).ids.tolist())) == 80
     with pytest.raises(relive.NotEnoughData, match=r"at least 81 drawable items, got 80.*shards \[1\] do not answer"):

@@ -24,61 +24,59 @@ from relive._schema.step_parser import StepParser
 from relive.ray._blocks import Filling, followed, restored, stacks
 from relive.ray._planning import planned
 from relive.ray._sending import MOST, BlockQueue
+from relive.ray.shards import Shards
 
 
-def turn(queue: BlockQueue, lines: Local, seconds: float = 0.0) -> None:
-    """Send what is due, and take what was acknowledged."""
-    queue.send(queue.due())
-    queue.take(lines.wait(queue.promises(), seconds))
+class Queue(BlockQueue):
+    """A writer's queue to one shard, of steps that count."""
+
+    def __init__(self, lines: Local, lanes: Any = (0,), **choices: Any) -> None:
+        super().__init__(lines, 0, "w", SCHEMA, np.array(lanes), lines.clock, **choices)
+        self.envs, self.parser, self.local = Counting(), StepParser(SCHEMA), lines
+
+    def put(self, count: int = 1, bare: bool = False) -> None:
+        """Put steps into the open block, with `bare` ones without next observations."""
+        for _ in range(count):
+            step = self.parser.step(self.envs.step(self.lanes, bare=bare), (len(self.lanes),), 1)
+            self.open.kind = (step.next_values is not None, False)
+            self.open.put(step, None, slice(None), None)
+
+    def turn(self, seconds: float = 0.0, times: int = 1, later: float = 0.0) -> None:
+        """Send what is due, and take what was acknowledged."""
+        for _ in range(times):
+            self.local.seconds += later
+            self.send(self.due())
+            self.take(self.local.wait(self.promises(), seconds))
+
+
+def one_shard() -> Local:
+    return Local(planned(SCHEMA, 4096, 1, 1, None, None, np.random.default_rng(0)))
+
+
+CALLS = ["add", "add", "add", "bare", "cut", "send", "hold", "release", "kill", "lose", "start", "wait", "deaf", "near"]
 
 
 @settings(max_examples=60 if LONG else 20)
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                "add",
-                "add",
-                "add",
-                "bare",
-                "cut",
-                "send",
-                "hold",
-                "release",
-                "kill",
-                "lose",
-                "start",
-                "wait",
-                "deaf",
-                "near",
-            ]
-        ),
-        max_size=120,
-    )
-)
+@given(st.lists(st.sampled_from(CALLS), max_size=120))
 def test_a_writer_never_repeats_reorders_or_invents_a_step(calls: list[str]) -> None:
-    plan = planned(SCHEMA, 4096, 1, 1, None, None, np.random.default_rng(0))
-    lines, envs = Local(plan), Counting()
+    lines = one_shard()
     lines.ledger.clear()
-    queue = BlockQueue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock, longest=2)
-    parser = StepParser(SCHEMA)
+    queue = Queue(lines, longest=2)
     sent = deaths = 0
     for call in calls:
         if call in ("add", "bare"):
-            step = parser.step(envs.step([0], bare=call == "bare"), (1,), 1)
-            kind = (step.next_values is not None, False)
-            if queue.open.full or queue.open.kind not in (None, kind):
+            if queue.open.full or queue.open.kind not in (None, (call == "add", False)):
                 if queue.must_wait:
+                    queue.envs.time += 1
                     continue
                 queue.seal()
-            queue.open.kind = kind
-            queue.open.put(step, None, slice(None), None)
+            queue.put(bare=call == "bare")
             sent += 1
         elif call == "cut" and not queue.must_wait:
             queue.seal()
             queue.open.cut.add(0)
         elif call == "send":
-            turn(queue, lines, 0.05)
+            queue.turn(0.05)
         elif call in ("hold", "release") and lines.objects[0]:
             getattr(lines, call)(0)
         elif call in ("kill", "lose") and lines.objects[0]:
@@ -99,8 +97,7 @@ def test_a_writer_never_repeats_reorders_or_invents_a_step(calls: list[str]) -> 
     lines.release(0)
     lines.cut_off.clear()
     for _ in range(60):
-        lines.seconds += 0.3
-        turn(queue, lines, 0.05)
+        queue.turn(0.05, later=0.3)
         if not queue.blocks and queue.open.empty:
             break
     assert not queue.steps
@@ -122,15 +119,11 @@ def lost_to_cuts(buffer: relive.ReplayBuffer, sent: int, times: list[int]) -> in
 
 
 def test_a_slow_shard_holds_a_writer_back_and_a_dead_one_does_not() -> None:
-    plan = planned(SCHEMA, 4096, 1, 1, None, None, np.random.default_rng(0))
-    lines, envs = Local(plan), Counting()
-    queue = BlockQueue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock)
-    parser = StepParser(SCHEMA)
+    lines = one_shard()
+    queue = Queue(lines)
 
     def block() -> None:
-        for _ in range(3):
-            queue.open.kind = (True, False)
-            queue.open.put(parser.step(envs.step([0]), (1,), 1), None, slice(None), None)
+        queue.put(3)
         queue.seal()
         queue.send(queue.due())
 
@@ -147,9 +140,7 @@ def test_a_slow_shard_holds_a_writer_back_and_a_dead_one_does_not() -> None:
         block()
     assert (queue.dropped, queue.steps, queue.blocks) == (15, 24, MOST)
     lines.restart(0)
-    for _ in range(20):
-        lines.seconds += 0.3
-        turn(queue, lines)
+    queue.turn(times=20, later=0.3)
     assert (queue.steps, queue.down) == (0, False)
     assert lines.objects[0].buffer.column("obs")[0][:24, 1].tolist() == list(range(15, 39))
 
@@ -202,25 +193,20 @@ def test_values_are_written_back_to_their_steps() -> None:
 def test_what_was_dropped_leaves_a_cut() -> None:
     """Check without `next_obs`: only a cut tells that a gap follows the step before it."""
     shards, lines = made(shards=1, save_dir=None)
-    envs, lanes = Counting(), np.arange(LANES)
-    queue = BlockQueue(lines, 0, "w", SCHEMA, lanes, lines.clock)
-    parser = StepParser(SCHEMA)
+    queue = Queue(lines, range(LANES))
 
     def steps(count: int) -> None:
         for _ in range(count):
-            queue.open.kind = (False, False)
-            queue.open.put(parser.step(envs.step(lanes, bare=True), (LANES,), 1), None, slice(None), None)
+            queue.put(bare=True)
             queue.seal()
-            turn(queue, lines)
+            queue.turn()
 
     steps(5)
     lines.cut_off[0] = 0
     steps(20)
     assert queue.dropped == 12 * LANES
     lines.cut_off.clear()
-    for _ in range(20):
-        lines.seconds += 0.3
-        turn(queue, lines)
+    queue.turn(times=20, later=0.3)
     steps(3)
     batch = shards.sample(500)
     check_items(batch)
@@ -250,28 +236,22 @@ def test_a_shard_that_returns_from_a_save_cuts_its_lanes(tmp_path: Path) -> None
 
 def test_a_block_whose_acknowledgement_was_lost_is_not_added_twice() -> None:
     shards, lines = made(shards=1)
-    envs, lanes = Counting(), np.arange(LANES)
-    queue, parser = BlockQueue(lines, 0, "w", SCHEMA, lanes, lines.clock), StepParser(SCHEMA)
+    queue = Queue(lines, range(LANES))
     for executed in (0, 1, 3):
         for _ in range(3):
-            queue.open.kind = (True, False)
-            queue.open.put(parser.step(envs.step(lanes), (LANES,), 1), None, slice(None), None)
+            queue.put()
             queue.seal()
         lines.cut_off[0] = executed
-        turn(queue, lines)
+        queue.turn()
         lines.cut_off.clear()
-        for _ in range(5):
-            lines.seconds += 0.3
-            turn(queue, lines)
+        queue.turn(times=5, later=0.3)
     stats = shards.stats()
     assert (stats.size, stats.added, stats.cuts) == (9 * LANES, 9 * LANES, 0)
 
 
-@pytest.mark.parametrize("count", some([1, 2, 3, 4], 2))
-def test_a_save_is_loaded_into_any_number_of_shards(count: int, tmp_path: Path) -> None:
-    """Check steps, priorities, ids of all lives, and stale ones."""
-    own, path = str(tmp_path / "own"), str(tmp_path / "saved")
-    shards, lines = made(save_dir=own)
+def reborn(own: Path) -> tuple[Shards, Counting, np.ndarray, list[int]]:
+    """Make shards of which one came back from a save; return the ids of their steps, and those of the lost ones."""
+    shards, lines = made(save_dir=str(own))
     envs = filled(shards, 10)
     lines.objects[1].save_by_clock()
     filled(shards, 5, envs)
@@ -282,6 +262,14 @@ def test_a_save_is_loaded_into_any_number_of_shards(count: int, tmp_path: Path) 
     shards.stats()
     ids = np.unique(shards.sample(3000).ids)
     shards.update_priorities(ids, 1.0 + ids % 7)
+    return shards, envs, ids, lost
+
+
+@pytest.mark.parametrize("count", some([1, 2, 3, 4], 2))
+def test_a_save_is_loaded_into_any_number_of_shards(count: int, tmp_path: Path) -> None:
+    """Check steps, priorities, ids of all lives, and stale ones."""
+    path = str(tmp_path / "saved")
+    shards, _, ids, lost = reborn(tmp_path / "own")
     saved = shards.save(path)
     assert (len(saved.numbers), len(lost)) == (3, 10)
     again, others = made(shards=count, source=path)
@@ -385,17 +373,8 @@ def test_a_writer_whose_thread_failed_says_so(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("theirs", some([2, 3, 4], 2))
 def test_a_save_that_is_refused_leaves_the_one_that_is_there(theirs: int, tmp_path: Path) -> None:
     """Save into a directory of others: their steps, ids of all lives and priorities are unchanged."""
-    path, own = str(tmp_path / "saved"), str(tmp_path / "own")
-    shards, lines = made(save_dir=own)
-    envs = filled(shards, 10)
-    lines.objects[1].save_by_clock()
-    filled(shards, 5, envs)
-    lines.kill(1)
-    lines.restart(1)
-    filled(shards, 10, envs)
-    shards.stats()
-    ids = np.unique(shards.sample(3000).ids)
-    shards.update_priorities(ids, 1.0 + ids % 7)
+    path = str(tmp_path / "saved")
+    shards, envs, ids, _ = reborn(tmp_path / "own")
     shards.save(path)
     files = {file: file.read_bytes() for file in Path(path).rglob("*") if file.is_file()}
     others, _ = made(shards=theirs)
@@ -435,9 +414,8 @@ def test_a_save_that_fails_late_leaves_what_is_known_of_the_one_before(
     filled(shards, 10, envs)
     shards.stats()
     with monkeypatch.context() as broken:
-        broken.setattr(
-            relive.ReplayBuffer, "save", lambda *_, **__: (_ for _ in ()).throw(relive.errors.StorageError("full"))
-        )
+        full = relive.errors.StorageError("full")
+        broken.setattr(relive.ReplayBuffer, "save", lambda *_, **__: (_ for _ in ()).throw(full))
         with pytest.raises(relive.errors.StorageError, match="full"):
             shards.save(path)
     again, others = made(shards=1, source=path)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from depth import LONG
 from gymnasium.vector import AutoresetMode
 from kept_buffer import GAMMA, KeptBuffer
 from no_wait import NoWait
@@ -35,7 +36,7 @@ from tensor_worlds import (
 
 import relive
 from relive.errors import ReliveWarning
-from relive.simulators import Recorder, schema_of
+from relive.simulators import Recorder, Simulator, schema_of
 
 STEPS, EPISODES = 80, 400
 
@@ -47,6 +48,7 @@ class Form:
     make: Callable[[bool], Any]
     groups: tuple[str, str] | None
     some: Callable[[Any], dict[str, Any]] | None
+    own: type[Simulator] | None = None
     wait: int = 0  # the caller resets lanes that ended, at every step or at every third one
     first: tuple[Any, ...] = ()
 
@@ -69,6 +71,22 @@ def playground(**release: bool) -> Form:
     return Form(make, ("state", "privileged_state"), None, first=(keys,))
 
 
+class Mine(Simulator):
+    """A simulator of one's own."""
+
+    def mode_of_env(self) -> object:
+        return AutoresetMode.SAME_STEP
+
+    def finals_of(self, infos: Any, obs: Any) -> Any:
+        return (infos["last"], None) if "last" in infos else None
+
+
+class Own(TensorEnvs):
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, infos = super().step(action)
+        return obs, reward, terminated, truncated, {"last": infos["final_obs"]} if infos else {}
+
+
 MODES = AutoresetMode
 FORMS = {
     "Isaac Lab": Form(IsaacLike, ("policy", "critic"), by_ids),
@@ -82,6 +100,7 @@ FORMS = {
     "Gymnasium, SAME_STEP": Form(lambda finals: TensorEnvs(MODES.SAME_STEP, finals), None, by_mask),
     "Gymnasium, NEXT_STEP": Form(lambda _: TensorEnvs(MODES.NEXT_STEP), None, by_mask),
     "Gymnasium, DISABLED": Form(lambda _: TensorEnvs(MODES.DISABLED), None, by_mask, wait=3),
+    "of one's own": Form(lambda _: Own(MODES.SAME_STEP), None, by_mask, Mine),
     "Playground, kept": playground(keeps=True),
     "Playground": playground(),
     "Playground, full_reset": playground(full=True),
@@ -155,7 +174,7 @@ def test_every_stored_item_happened(name: str, finals: bool, monkeypatch: pytest
     if form.first:
         happened.one_flag()
     buffer = KeptBuffer(schema_of(env, log_prob=relive.Field()), LANES)
-    recorder = Recorder(env, buffer)
+    recorder = Recorder(env, buffer, simulator=form.own)
     obs, _ = recorder.reset(*form.first)
     stored = 0
     with warnings.catch_warnings(record=True) as said:
@@ -164,7 +183,7 @@ def test_every_stored_item_happened(name: str, finals: bool, monkeypatch: pytest
             frames = plain(obs, form).copy()
             code = code_of(torch.from_numpy(frames)).float()
             live = frames[:, 2] - 1 < length_of(*(frames[:, :2].T - 1))
-            with NoWait() if t % 4 == 0 or t > 60 else nullcontext():
+            with NoWait() if LONG or t % 8 == 0 or t > 72 else nullcontext():
                 obs = recorder.step(code[:, None].clone(), log_prob=code)[0]
             assert ((recorder.ids >= 0).numpy() == live).all()
             stored += live.sum()

@@ -13,7 +13,6 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 from kept_buffer import KeptBuffer
-from no_wait import NoWait
 from tensor_worlds import (
     JAX,
     LANES,
@@ -29,7 +28,7 @@ from tensor_worlds import (
 
 import relive
 from relive.errors import ArgumentError, ReliveWarning, SchemaError
-from relive.simulators import Recorder, Simulator, schema_of
+from relive.simulators import Recorder, schema_of
 
 ACTION = torch.zeros(LANES, 1)
 F = relive.Field
@@ -102,6 +101,14 @@ CONSTRUCTORS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         IsaacLike, relive.Schema(obs=PARTS, action=F(2)), {},
         "shape `(1,)`, as the environment has, got shape `(2,)` - at `action`",
     ),
+    "dtype of the first observation": (
+        IsaacLike, isaac(policy=F(3, "float64")), {},
+        "`float64` of shape `(5, 3)` on `cpu`, got `float32` of shape `(5, 3)` on `cpu` - at `obs.policy`",
+    ),
+    "arrays": (
+        lambda: Arrays(AutoresetMode.DISABLED), FLAT, {},
+        "a tensor, got `ndarray` - at `obs`: `relive.gymnasium.Recorder` is for environments of NumPy arrays",
+    ),
 }  # fmt: skip
 
 
@@ -111,29 +118,13 @@ def test_a_recorder_that_cannot_be(name: str) -> None:
     lanes, device = choices.get("lanes", LANES), choices.get("device", "cpu")
     buffer: Any = SimpleNamespace(schema=schema, num_envs=lanes, device=device)
     with pytest.raises((ArgumentError, SchemaError)) as caught:
-        Recorder(make(), buffer, autoreset_mode=choices.get("autoreset_mode"))
+        Recorder(make(), buffer, autoreset_mode=choices.get("autoreset_mode")).reset()
     assert text in str(caught.value)
 
 
-RESETS: dict[str, tuple[Any, Any, str]] = {
-    "dtype": (
-        IsaacLike, isaac(policy=F(3, "float64")),
-        "`float64` of shape `(5, 3)` on `cpu`, got `float32` of shape `(5, 3)` on `cpu` - at `obs.policy`",
-    ),
-    "arrays": (
-        lambda: Arrays(AutoresetMode.DISABLED), FLAT,
-        "a tensor, got `ndarray` - at `obs`: `relive.gymnasium.Recorder` is for environments of NumPy arrays",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", RESETS)
-def test_a_first_observation_that_does_not_fit(name: str) -> None:
-    make, schema, text = RESETS[name]
-    recorder = Recorder(make(), KeptBuffer(schema, LANES))
-    with pytest.raises(SchemaError) as caught:
-        recorder.reset()
-    assert text in str(caught.value)
+def test_holding_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"Recorder\(hold\)"):
+        Recorder(object(), object(), hold=True)  # type: ignore[arg-type]
 
 
 def test_hidden_spaces_are_not_asked() -> None:
@@ -221,8 +212,7 @@ def test_a_step_that_raises_is_lost_and_the_streams_are_cut(moved: bool) -> None
     buffer = KeptBuffer(schema_of(env), LANES)
     recorder = Recorder(env, buffer)
     recorder.reset()
-    for _ in range(3):
-        recorder.step(ACTION)
+    steps(recorder, 3)
     if moved:  # the buffer refuses the action
         with pytest.raises(ArgumentError):
             recorder.step(ACTION[:, 0])
@@ -236,8 +226,7 @@ def test_a_step_that_raises_is_lost_and_the_streams_are_cut(moved: bool) -> None
         recorder.reset()
     assert recorder.ids is None
     assert buffer.cuts[1] == list(range(LANES))
-    for _ in range(40):
-        recorder.step(ACTION)  # the stand-in asserts that what is said to continue does
+    steps(recorder, 40)  # the stand-in asserts that what is said to continue does
     for twin in buffer.twins:
         for batch in twin.batches(100, shuffle=False):
             before, after = batch.obs["policy"], batch.next_obs["policy"]
@@ -317,8 +306,7 @@ def test_terminated_steps_without_a_final_observation_are_no_mistake() -> None:
     """Check a task of finite horizon, in which the time limit is an end like others."""
     recorder = recorder_of(IsaacLike(False, is_finite_horizon=True))
     recorder.reset()
-    for _ in range(60):
-        recorder.step(ACTION)
+    steps(recorder, 60)
     twin = recorder.buffer.twins[0]
     ends = next(twin.batches(1000, shuffle=False))
     assert twin.stats().unbootstrapped == 0
@@ -334,29 +322,6 @@ def test_playground_where_the_resetting_wrapper_is_hidden(monkeypatch: pytest.Mo
         steps(recorder, 60)
     with pytest.raises(SchemaError, match=r"shape `\(5, 3\)`.* got `float32` of shape `\(4, 3\)`"):
         recorder.reset(range(4))
-
-
-def test_a_simulator_of_ones_own() -> None:
-    class Mine(Simulator):
-        def mode_of_env(self) -> object:
-            return AutoresetMode.SAME_STEP
-
-        def finals_of(self, infos: Any, obs: Any) -> Any:
-            return (infos["last"], None) if "last" in infos else None
-
-    class Own(TensorEnvs):
-        def step(self, action: Any) -> Any:
-            obs, reward, terminated, truncated, infos = super().step(action)
-            return obs, reward, terminated, truncated, {"last": infos["final_obs"]} if infos else {}
-
-    recorder = recorder_of(Own(AutoresetMode.SAME_STEP), simulator=Mine)
-    recorder.reset()
-    with NoWait():
-        for _ in range(30):
-            recorder.step(ACTION)
-    stats = recorder.buffer.twins[0].stats()
-    assert stats.ends > 0
-    assert stats.unbootstrapped == 0
 
 
 def test_schemas_of_spaces_and_of_observations() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from lerobot.instants import instant
 
 
 class LeRobotDataset:
@@ -34,11 +33,8 @@ class LeRobotDataset:
         made = cls.__new__(cls)
         made.repo_id, made.fps, made.features, made.root = repo_id, fps, features, Path(root)
         made.num_episodes, made._frames = 0, []
-        instant()
-        made.root.mkdir(parents=True)
-        instant()
-        (made.root / "meta").mkdir()
-        (made.root / "data").mkdir()
+        for folder in ("meta", "data"):
+            (made.root / folder).mkdir(parents=True)
         made._write_info(False)
         if os.environ.get("STAND_IN_LAYOUT") == "main":
             made.writer = ImageWriter()
@@ -49,10 +45,8 @@ class LeRobotDataset:
     def _write_info(self, finalized):
         about = {"fps": self.fps, "features": self.features, "episodes": self.num_episodes, "finalized": finalized}
         (self.root / "meta/info.json").write_text(json.dumps(about))
-        instant()
 
     def add_frame(self, frame):
-        instant()
         assert frame.pop("task")
         assert frame.keys() == self.features.keys()
         for name, value in frame.items():
@@ -62,7 +56,6 @@ class LeRobotDataset:
         self._frames.append({name: np.asarray(value) for name, value in frame.items()})
 
     def save_episode(self):
-        instant()
         columns = {name: np.stack([frame[name] for frame in self._frames]) for name in self.features}
         np.savez(self.root / f"data/{self.num_episodes}.npz", **columns)
         self._frames, self.num_episodes = [], self.num_episodes + 1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,26 +21,25 @@ class Arm:
     """Steps that follow each other; each episode ends in `done`, is truncated, or breaks off, in turns.
 
     Attributes:
-        count: int64 `[1]`: the steps that were handed out so far, in memory that outlives the process.
-        times: float64: of each its moment.
+        times: float64: of each step that was handed out its moment, in memory that outlives the process; 0: of none.
     """
 
-    def __init__(self, run):
-        path = os.path.join(run, "clock")
-        if not os.path.exists(path):
-            open(path, "wb").close()
-            os.truncate(path, 8 + 8 * LONGEST)
-        with open(path, "r+b") as file:
-            mapped = mmap.mmap(file.fileno(), 0)
-        self.count, self.times = np.frombuffer(mapped, np.int64, 1), np.frombuffer(mapped, np.float64, offset=8)
+    def __init__(self, folder):
+        path = Path(folder, "clock")
+        if not path.exists():
+            path.write_bytes(bytes(8 * LONGEST))
+        self.times = np.memmap(path, np.float64)
+
+    def added(self):
+        return np.flatnonzero(self.times).tolist()
 
     def episode(self):
         """Yield the steps of one episode. The arm's number then grows by one more, so that no two episodes join."""
-        first = int(self.count[0])
+        first = max(self.added(), default=-2) + 2
         state = state_of(first)
         for number in range(first, first + EPISODE):
             after, last = state_of(number + 1), number == first + EPISODE - 1
-            self.count[0], self.times[number] = number + 1, time.monotonic()
+            self.times[number] = time.monotonic()
             yield {
                 "state": state,
                 "action": torch.full((1, 2), float(number)),
@@ -49,10 +47,9 @@ class Arm:
                 "next_state": after,
                 "done": last and first // (EPISODE + 1) % 3 == 0,
                 "truncated": last and first // (EPISODE + 1) % 3 == 1,
-                "complementary_info": {"is_intervention": torch.tensor([float(number % EPISODE < 3)])},
+                "complementary_info": {"is_intervention": torch.tensor([float(number - first < 3)])},
             }
             state = after
-        self.count[0] += 1
 
     @staticmethod
     def check(batch):
