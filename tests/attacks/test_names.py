@@ -145,34 +145,6 @@ def test_a_load_waits_for_whoever_reads_or_writes(good: Path, folder: Path) -> N
         assert set(buffer.sample(300).code[:, 0].tolist()) == {0, 1, 2}
 
 
-def test_a_draw_beside_a_load_has_the_old_trajectories_or_the_new(good: Path, folder: Path) -> None:
-    """Replace some of the files that a draw needs before it opens them."""
-    drawn: list[Any] = []
-    with watched() as system, TrajectoryReplayBuffer(folder / "own", enable_cache=False) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(5, 8)])
-        buffer.sync()
-        came = threading.Event()
-        reader = threading.Thread(target=lambda: drawn.append(buffer.sample(50)))
-        catalog = buffer._writer.catalog
-        add = catalog.add
-
-        def replacing(*arguments: Any, anew: bool = False) -> None:
-            add(*arguments, anew=anew)
-            if anew:
-                reader.start()
-                came.wait(5)
-
-        def before(name: str, _: Any) -> None:
-            if name == "open" and threading.current_thread() is reader:
-                came.set()
-                time.sleep(0.2)
-
-        catalog.add, system.before = replacing, before
-        buffer.load_checkpoint(good)
-        reader.join()
-    assert set(drawn[0].code[:, 0].tolist()) in ({5, 6, 7}, {0, 1, 2})
-
-
 @pytest.mark.parametrize("half", [False, True])
 def test_a_wrong_index_deletes_no_trajectory(half: bool, good: Path) -> None:
     """Check that a file missing in the index is only deleted as removed if the index is right; also in half a load."""
@@ -183,26 +155,6 @@ def test_a_wrong_index_deletes_no_trajectory(half: bool, good: Path) -> None:
     with pytest.warns(ReliveWarning, match="left out 1 trajectory"), TrajectoryReplayBuffer(good) as buffer:
         assert len(buffer) == 2
     assert (good / FILE).exists()
-
-
-def test_a_save_is_of_one_moment(good: Path, folder: Path) -> None:
-    """Check files and generator, while others draw, add and remove."""
-    with watched() as system, TrajectoryReplayBuffer(good, seed=3, max_trajectories=3) as buffer:
-        buffer.sample(5)
-        state = buffer._draws.state()
-
-        def before(name: str, _: Any) -> None:
-            if name == "link":
-                buffer.sample(5)
-                buffer.add_trajectories([simple(9)])
-                buffer.sync()
-
-        system.before = before
-        buffer.save_checkpoint(folder / "saved")
-    entries, facts = read(str(folder / "saved"))
-    assert [entry.id for entry in entries] == [0, 1, 2]
-    assert facts["draws"] == state
-    assert facts["counter"] == "3"
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])

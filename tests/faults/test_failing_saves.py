@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from depth import eventually, some, some_of_each
 from rollouts import simple
-from saved_lives import SAMPLERS, SCHEMA, build, live, numbers, only_saves, rounds_of
+from saved_lives import SCHEMA, build, live, numbers, only_saves, rounds_of
 from system_calls import KINDS, Done, System, counted, fault, kind_of, no_failed_sync_is_repeated, open_files, watched
 
 import relive
@@ -204,18 +204,6 @@ def test_a_save_that_is_replaced_while_it_is_opened(folder: Path) -> None:
 
         system.before = before
         assert rounds_of(relive.load(folder), [2]) == 2
-
-
-def test_priorities_go_from_one_sampler_to_another(folder: Path) -> None:
-    """Check for raw ones, whichever of the two had them."""
-    for one, other in (("stored", "prioritized"), ("prioritized", "stored")):
-        buffer = build(one)
-        for serial in range(9):
-            live(buffer, serial)
-        buffer.save(folder / one)
-        loaded = relive.load(folder / one, sampler=SAMPLERS[other])
-        ids = buffer.sample(50).ids
-        assert loaded.priorities(ids) == pytest.approx(buffer.priorities(ids), rel=1e-12)
 
 
 def test_names_that_files_use_themselves_are_refused() -> None:

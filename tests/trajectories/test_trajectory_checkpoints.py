@@ -6,11 +6,11 @@ import errno
 import os
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from depth import some
+from made import MODES, codes, files, filled, loaded, opened, saved
 from oracle_trajectories import Oracle, assert_rows
 from rollouts import simple
 from system_calls import open_files, watched
@@ -19,26 +19,12 @@ import relive
 from relive.errors import ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, _source, verify
 
-MODES = {
-    "memory": {},
-    "disk": {"enable_cache": False},
-    "both": {"cache_size": 3},
-}
 every_mode = pytest.mark.parametrize("mode", MODES)
-
-
-def opened(mode: str, path: Path, **options: Any) -> TrajectoryReplayBuffer:
-    return TrajectoryReplayBuffer(None if mode == "memory" else path, **{**MODES[mode], "seed": 1, **options})
 
 
 def inodes(path: Path) -> dict[int, int]:
     """Return the bytes of every file, by inode."""
     return {entry.stat().st_ino: entry.stat().st_size for entry in os.scandir(path)}
-
-
-def codes(buffer: TrajectoryReplayBuffer, n: int = 500) -> set[int]:
-    """Return serial numbers of the trajectories that can be drawn, very probably all of them."""
-    return set(np.unique(buffer.sample(n)["code"][:, 0]).tolist())
 
 
 @pytest.mark.parametrize(("mode", "into"), some(product(MODES, MODES), 5))
@@ -70,16 +56,14 @@ def test_resuming_draws_what_an_uninterrupted_run_draws(mode, into, folder):
 def test_every_generator_of_numpys_goes_on(generator, kind, folder):
     given = np.random.Generator(getattr(np.random, generator)(5))
     with (
-        TrajectoryReplayBuffer(seed=given, trajectory_format=kind) as run,
+        filled(None, range(3), seed=given, trajectory_format=kind) as run,
         TrajectoryReplayBuffer(seed=0, trajectory_format=kind) as between,
-        TrajectoryReplayBuffer(seed=0) as resumed,
     ):
-        run.add_trajectories([simple(k) for k in range(3)])
         run.sample(7)
         run.save_checkpoint(folder / "saved")
         between.load_checkpoint(folder / "saved")
         between.save_checkpoint(folder / "again")  # without a draw of its own
-        resumed.load_checkpoint(folder / "again")
+        resumed = loaded(folder / "again", seed=0)
         assert resumed.sample(50)["code"].tobytes() == run.sample(50)["code"].tobytes()
 
 
@@ -101,7 +85,7 @@ def test_a_second_save_writes_little(mode, folder):
         assert total > 100 * 40 * 2 * 60 * 4
         assert index + system.moved("write") <= new + index <= 0.03 * total
         assert (system.moved("write") == 0) == (mode != "memory"), "files of a directory are linked"
-        assert len([name for name in os.listdir(folder / "saved") if name.endswith(".safetensors")]) == 101
+        assert len(files(folder / "saved")) == 101
 
 
 def test_a_save_to_another_device_copies_once(folder):
@@ -109,54 +93,42 @@ def test_a_save_to_another_device_copies_once(folder):
         system.decide = lambda name, number: errno.EXDEV if name == "link" else None
         buffer.add_trajectories([simple(k) for k in range(50)])
         buffer.save_checkpoint(folder / "saved")
-        size = (folder / "saved" / "trajectory_000000000000.safetensors").stat().st_size
         buffer.add_trajectories([simple(50)])
         buffer.sync()
         system.reset()
         buffer.save_checkpoint(folder / "saved")
-        assert system.moved("write") == size
-    with TrajectoryReplayBuffer() as loaded:
-        loaded.load_checkpoint(folder / "saved")
-        assert codes(loaded, 2000) == set(range(51))
+        assert system.moved("write") == files(folder / "saved")[0].stat().st_size
+    assert codes(folder / "saved", 2000) == set(range(51))
 
 
 def test_a_checkpoint_outlives_the_buffers_own_files(folder):
     """Check that links are names of their own: retention in the buffer's directory leaves the checkpoint whole."""
-    with opened("disk", folder / "own", max_trajectories=3) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(3)])
+    with opened("disk", folder / "own", range(3), max_trajectories=3) as buffer:
         buffer.save_checkpoint(folder / "saved")
         buffer.add_trajectories([simple(k) for k in range(3, 9)])
         buffer.sync()
         assert codes(buffer) == {6, 7, 8}
-        with TrajectoryReplayBuffer() as loaded:
-            loaded.load_checkpoint(folder / "saved")
-            assert codes(loaded) == {0, 1, 2}
+        assert codes(folder / "saved") == {0, 1, 2}
         buffer.save_checkpoint(folder / "saved")
-        names = [name for name in os.listdir(folder / "saved") if name.endswith(".safetensors")]
-        assert len(names) == 3, "what is in the checkpoint no more is deleted there"
+        assert len(files(folder / "saved")) == 3, "what is in the checkpoint no more is deleted there"
 
 
 @pytest.mark.parametrize("cut", [None, 100])
 def test_a_checkpoint_is_mended_by_the_next_save(cut, folder):
     """Check that a file of the earlier checkpoint that is gone, or cut short, is written anew."""
-    with opened("memory", folder) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(4)])
+    with opened("memory", folder, range(4)) as buffer:
         buffer.save_checkpoint(folder / "saved")
-        file = folder / "saved" / "trajectory_000000000002.safetensors"
+        file = files(folder / "saved")[2]
         file.unlink() if cut is None else os.truncate(file, cut)
-        with TrajectoryReplayBuffer() as loaded, pytest.raises(StorageError, match="trajectory_000000000002"):
-            loaded.load_checkpoint(folder / "saved")
+        with pytest.raises(StorageError, match="trajectory_000000000002"):
+            loaded(folder / "saved")
         buffer.save_checkpoint(folder / "saved")
-    with TrajectoryReplayBuffer() as loaded:
-        loaded.load_checkpoint(folder / "saved")
-        assert codes(loaded) == {0, 1, 2, 3}
+    assert codes(folder / "saved") == {0, 1, 2, 3}
 
 
 def test_a_save_over_another_buffers_checkpoint_is_refused(folder):
-    with opened("memory", folder, seed=1) as one, opened("memory", folder, seed=2) as other:
-        one.add_trajectories([simple(1), simple(2)])
-        other.add_trajectories([simple(3), simple(4)])
-        one.save_checkpoint(folder / "saved")
+    saved(folder / "saved", (1, 2), seed=1)
+    with opened("memory", folder, (3, 4), seed=2) as other:
         with pytest.raises(StorageError, match="another buffer's"):
             other.save_checkpoint(folder / "saved")
         other.load_checkpoint(folder / "saved")
@@ -169,8 +141,7 @@ def test_a_directory_of_a_replay_buffers_saves_is_refused(kind, folder):
     other = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 9)
     other.save(folder / "saves")
     before = sorted(os.listdir(folder / "saves"))
-    with opened("memory", folder, seed=1, trajectory_format=kind) as buffer:
-        buffer.add_trajectories([simple(1)])
+    with opened("memory", folder, [1], trajectory_format=kind) as buffer:
         for call in (buffer.save_checkpoint, TrajectoryReplayBuffer):
             with pytest.raises(StorageError, match="got a `ReplayBuffer`'s saves"):
                 call(folder / "saves")
@@ -181,22 +152,18 @@ def test_a_directory_of_a_replay_buffers_saves_is_refused(kind, folder):
 
 def test_a_journal_left_behind_does_not_come_back(folder):
     """Check that a killed buffer's journal in a checkpoint is not replayed over the next save."""
-    with opened("memory", folder) as buffer:
-        buffer.add_trajectories([simple(0)])
+    names = [folder / "saved" / f"index.sqlite{end}" for end in ("", "-wal")]
+    with opened("memory", folder, [0]) as buffer:
         buffer.save_checkpoint(folder / "saved")
-        with TrajectoryReplayBuffer(folder / "saved") as other:
-            other.add_trajectories([simple(50), simple(51)])
-            other.sync()
-            journal = (folder / "saved" / "index.sqlite-wal").read_bytes()
-            index = (folder / "saved" / "index.sqlite").read_bytes()
-        assert journal
-        (folder / "saved" / "index.sqlite").write_bytes(index)
-        (folder / "saved" / "index.sqlite-wal").write_bytes(journal)
+        with filled(folder / "saved", (50, 51)):
+            kept = [name.read_bytes() for name in names]
+        assert all(kept)
+        for name, data in zip(names, kept, strict=True):
+            name.write_bytes(data)
         buffer.save_checkpoint(folder / "saved")
-    with TrajectoryReplayBuffer() as loaded:
-        loaded.load_checkpoint(folder / "saved")
-        assert codes(loaded) == {0}
-        assert loaded.get_stats()["trajectory_counter"] == 1
+    with loaded(folder / "saved") as found:
+        assert codes(found) == {0}
+        assert found.get_stats()["trajectory_counter"] == 1
 
 
 @every_mode
@@ -220,9 +187,7 @@ def test_shares_are_contiguous_and_complete(mode, folder):
 
 def test_loading_over_a_directory_that_is_in_use(folder):
     """Check that none of the new files is deleted with old ones of the same name."""
-    with opened("memory", folder) as source:
-        source.add_trajectories([simple(100 + k) for k in range(5)])
-        source.save_checkpoint(folder / "saved")
+    saved(folder / "saved", range(100, 105))
     with opened("disk", folder / "own") as buffer:
         for _ in range(5):
             buffer.add_trajectories([simple(k) for k in range(8)])
@@ -235,8 +200,7 @@ def test_loading_over_a_directory_that_is_in_use(folder):
 
 def test_loading_the_directory_that_is_open(folder):
     """Check that it stays the same; only a share of itself would have to delete the rest."""
-    with opened("disk", folder / "own") as buffer:
-        buffer.add_trajectories([simple(k) for k in range(5)])
+    with opened("disk", folder / "own", range(5)) as buffer:
         buffer.save_checkpoint(folder / "own")
         expected = buffer.sample(50)["code"].tobytes()
         buffer.load_checkpoint(folder / "own")
@@ -247,36 +211,28 @@ def test_loading_the_directory_that_is_open(folder):
 
 
 def test_a_refused_load_changes_nothing(folder):
-    with opened("memory", folder) as source:
-        source.add_trajectories([simple(k) for k in range(3)])
-        source.save_checkpoint(folder / "saved")
-    (folder / "saved" / "trajectory_000000000001.safetensors").unlink()
+    files(saved(folder / "saved", range(3)))[1].unlink()
     for mode in MODES:
-        with opened(mode, folder / mode) as buffer:
-            buffer.add_trajectories([simple(k) for k in range(10, 14)])
-            buffer.sync()  # so that nobody else opens files meanwhile
+        with opened(mode, folder / mode, range(10, 14)) as buffer:
             before = open_files()
             for _ in range(5):
                 with pytest.raises(StorageError):
                     buffer.load_checkpoint(folder / "saved")
             assert open_files() <= before, "no directory stays open"
             oracle = Oracle(np.random.default_rng(1), 100)
-            oracle.add([{**simple(k), "dones": simple(k)["dones"]} for k in range(10, 14)])
+            oracle.add([simple(k) for k in range(10, 14)])
             assert_rows(buffer.sample(40), oracle.draw(40))
 
 
 def test_a_directory_that_was_left_behind_is_put_in_order(folder):
     """Check that unfinished files are deleted, finished ones taken in, and removed trajectories do not return."""
-    with TrajectoryReplayBuffer(folder) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(6)])
-        buffer.sync()
-        files = {k: (folder / f"trajectory_{k:012d}.safetensors").read_bytes() for k in range(6)}
-    with TrajectoryReplayBuffer(folder, max_trajectories=4):
-        pass
-    (folder / "trajectory_000000000001.safetensors").write_bytes(files[1])  # removed, but its file was still there
-    (folder / "trajectory_000000000006.safetensors").write_bytes(files[3])  # written, but not in the index yet
-    (folder / "trajectory_000000000007.safetensors").write_bytes(files[3][:200])
-    (folder / ".tmp-trajectory_000000000008.safetensors").write_bytes(files[3][:300])
+    with filled(folder, range(6)):
+        data = [file.read_bytes() for file in files(folder)]
+    TrajectoryReplayBuffer(folder, max_trajectories=4).close()
+    (folder / "trajectory_000000000001.safetensors").write_bytes(data[1])  # removed, but its file was still there
+    (folder / "trajectory_000000000006.safetensors").write_bytes(data[3])  # written, but not in the index yet
+    (folder / "trajectory_000000000007.safetensors").write_bytes(data[3][:200])
+    (folder / ".tmp-trajectory_000000000008.safetensors").write_bytes(data[3][:300])
     os.truncate(folder / "trajectory_000000000005.safetensors", 100)
     with pytest.warns(ReliveWarning) as told:
         buffer = TrajectoryReplayBuffer(folder, seed=0)
@@ -295,14 +251,13 @@ def test_a_directory_that_was_left_behind_is_put_in_order(folder):
 
 def test_a_refused_save_lets_go(folder):
     """Check that the files it held can be deleted, and that the next load does not wait."""
-    with opened("disk", folder / "own", max_trajectories=2) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(2)])
+    with opened("disk", folder / "own", range(2), max_trajectories=2) as buffer:
         (folder / "file").touch()
         with pytest.raises(StorageError):
             buffer.save_checkpoint(folder / "file")
         buffer.add_trajectories([simple(k) for k in range(2, 4)])
         buffer.sync()
-        assert len(list((folder / "own").glob("trajectory*"))) == 2
+        assert len(files(folder / "own")) == 2
 
 
 @pytest.mark.parametrize(("cache", "draws"), [(0, 0), (9, 0), (0, 20)])
@@ -314,7 +269,7 @@ def test_files_that_were_exchanged_are_noticed(cache, draws, folder, monkeypatch
     drawn = TrajectoryReplayBuffer(folder, seed=0, cache_size=cache)
     for _ in range(draws):
         drawn.sample(100)
-    one, other = (folder / f"trajectory_{k:012d}.safetensors" for k in (0, 2))
+    one, _, other = files(folder)
     one.rename(folder / "aside")
     other.rename(one)
     (folder / "aside").rename(other)
@@ -340,6 +295,8 @@ def test_many_fields(folder):
     [
         ({"model_weights_id": "x" * 41}, "model_weights_id"),
         ({"model_weights_id": "a" + "é" * 20}, "model_weights_id"),
+        ({"model_weights_id": "a\0"}, "model_weights_id"),
+        ({"model_weights_id": "\ud800"}, "model_weights_id"),
         ({"max_episode_length": 2**31}, "max_episode_length"),
         ({"fields": {"x" * 600_000: np.zeros((5, 2))}}, "trajectories"),
         ({"fields": {"x": np.zeros((5, 2) + (1,) * 31)}}, "trajectories"),
