@@ -5,15 +5,14 @@ from __future__ import annotations
 import mmap
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from depth import eventually
+from forking import forked
 
 import relive
 from relive.checkpoints import _manifest
@@ -35,6 +34,7 @@ class Clock:
     """The moments at which steps were added, in memory that outlives a process.
 
     Attributes:
+        ready: int64 `[1]`: 1 once the process is at work.
         count: int64 `[1]`: steps added.
         times: float64: of each its moment.
     """
@@ -42,10 +42,11 @@ class Clock:
     def __init__(self, path: Path) -> None:
         if not path.exists():
             path.touch()
-            os.truncate(path, 8 + 8 * LONGEST)
+            os.truncate(path, 16 + 8 * LONGEST)
         with path.open("r+b") as file:
             mapped = mmap.mmap(file.fileno(), 0)
-        self.count, self.times = np.frombuffer(mapped, np.int64, 1), np.frombuffer(mapped, np.float64, offset=8)
+        self.ready, self.count = np.frombuffer(mapped, np.int64, 2).reshape(2, 1)
+        self.times = np.frombuffer(mapped, np.float64, offset=16)
 
 
 def live(folder: Path, sampler: str, rows: int, every: float, rate: float) -> None:
@@ -60,7 +61,7 @@ def live(folder: Path, sampler: str, rows: int, every: float, rate: float) -> No
         clock.times[:rows] = time.monotonic()
     clock.count[0] = number = buffer.stats().added
     saving = buffer.autosave(folder / "steps", every=every)
-    print("ready", flush=True)
+    clock.ready[0] = 1
     begun, first = time.monotonic(), number
     while number < LONGEST:
         buffer.add(**{name: value[0] for name, value in steps_of(number, 1).items()})
@@ -86,18 +87,12 @@ class Lost:
 
 def kill(folder: Path, sampler: str, rows: int, every: float, rate: float, after: float) -> Lost:
     """Let a process live so many seconds, kill it, and look at what it left."""
-    arguments = [str(folder), sampler, str(rows), str(every), str(rate)]
-    child = subprocess.Popen([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    try:
-        assert child.stdout.readline() == "ready\n"
+    clock = Clock(folder / "clock")
+    clock.ready[0] = 0
+    with forked(lambda: live(folder, sampler, rows, every, rate), endless=True):
+        eventually(lambda: clock.ready[0], 60.0)
         time.sleep(after)
-    finally:
-        now = time.monotonic()
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
-    clock, buffer = Clock(folder / "clock"), relive.load(folder / "steps")
+    now, buffer = time.monotonic(), relive.load(folder / "steps")
     count, added = int(clock.count[0]), buffer.stats().added
     check(buffer, rows, added)
     # A step may be saved before the clock knows it.
@@ -126,7 +121,3 @@ def moments(seed: int, kills: int, longest: float) -> list[float]:
     """Choose the moments of kills, in seconds after the process is ready."""
     rng = random.Random(seed)
     return [rng.uniform(0, longest) for _ in range(kills)]
-
-
-if __name__ == "__main__":
-    live(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), float(sys.argv[5]))

@@ -67,9 +67,9 @@ def flips(folder: Path, stride: int) -> Iterator[str]:
 
 
 def test_flipped_bits(saved: Path, record_property: Any) -> None:
-    told = list(flips(saved, 907))
+    told = list(flips(saved, 1301))
     record_property("cases", len(told))
-    assert sum("offset" in text for text in told) > 25
+    assert sum("offset" in text for text in told) > 17
     assert rounds_of(relive.load(saved, number=1), [2]) == 2
 
 

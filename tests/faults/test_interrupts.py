@@ -22,19 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 from depth import LONG, some, some_of_each
-from interrupted_lives import (
-    BACK_ENDS,
-    LANES,
-    ROWS,
-    SAMPLERS,
-    SCHEMA,
-    Streams,
-    Twins,
-    calls,
-    lived,
-    prioritizes,
-    seen,
-)
+from interrupted_lives import BACK_ENDS, LANES, ROWS, SAMPLERS, SCHEMA, Streams, Twins, calls, lived, prioritizes, seen
 from interrupts import Interrupt, Recorded, RecordedShared, interrupted_at, run
 from wild_envs import SCHEMAS
 
@@ -49,6 +37,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 SHARED = ("writing.", "_step_parser.", "_arguments.", "ring.", "rows.", "_nests.", "_fields.", "_journal.")
 THOROUGH = {"add behind a cut", "cut"}
 CASES = [(sampler, kernels) for kernels in BACK_ENDS[::-1] for sampler in SAMPLERS]
+
+
+def interrupted(twins: Twins, moments: Any) -> int:
+    """Interrupt a call at one of these lines of each function; return their number."""
+    chosen = some_of_each(moments, lambda at: twins.lines[at], 1)
+    for at in chosen:
+        twins.interrupt(at)
+    return len(chosen)
 
 
 @pytest.mark.parametrize(("sampler", "kernels"), CASES if LONG else CASES[: len(SAMPLERS)])
@@ -69,9 +65,7 @@ def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernel
                 skipped += line.startswith(SHARED)
                 if all_lines or not line.startswith(SHARED) or skipped % 43 == 0:
                     moments.append(at)
-            for at in some_of_each(moments, lambda at, twins=twins: twins.lines[at], 1):
-                twins.interrupt(at)
-                cases += 1
+            cases += interrupted(twins, moments)
     record_property("cases", cases)
     if sampler == "prioritized" and kernels == "numpy":
         assert {"journal.Journal.__exit__", "tree.Tree.update"} <= functions
@@ -91,10 +85,7 @@ def test_calls_of_other_buffers_are_interrupted(how: str, tmp_path: Path, record
     cases = 0
     for name in calls(buffer, streams):
         twins = Twins(buffer, streams, name)
-        moments = some_of_each(range(len(twins.lines)), lambda at, twins=twins: twins.lines[at], 1)
-        for at in moments:
-            twins.interrupt(at)
-        cases += len(moments)
+        cases += interrupted(twins, range(len(twins.lines)))
     record_property("cases", cases)
     buffer.close()
 

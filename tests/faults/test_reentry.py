@@ -8,11 +8,12 @@ from __future__ import annotations
 import faulthandler
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from children import run_program
-from interrupted_lives import SAMPLERS, calls, lived, prioritizes
+from interrupted_lives import SAMPLERS, Streams, calls, lived, prioritizes
 from interrupts import State, run
 
 import relive
@@ -43,8 +44,8 @@ def look(buffer: relive.ReplayBuffer) -> None:
     assert repr(buffer).startswith("ReplayBuffer(")
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_looking_at_any_line_changes_nothing(sampler: str) -> None:
+def each_call(sampler: str) -> Iterator[tuple[relive.ReplayBuffer, str, Any, State]]:
+    """Yield a buffer as it is before each of its calls, the call, and the state after it."""
     buffer, streams = lived(SAMPLERS[sampler], 11)
     for name, call in calls(buffer, streams).items():
         buffer.stats()  # what came before is looked at in both cases
@@ -52,7 +53,14 @@ def test_looking_at_any_line_changes_nothing(sampler: str) -> None:
         call()
         after = State(buffer)
         before.restore()
-        lines = run(call, lambda number: look(buffer) if number % 5 == 0 else None)
+        yield buffer, name, call, after
+        before.restore()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_looking_at_any_line_changes_nothing(sampler: str) -> None:
+    for buffer, name, call, after in each_call(sampler):
+        lines = run(call, lambda number, buffer=buffer: look(buffer) if number % 5 == 0 else None)
         assert len(lines) > 3 or without_python(name)
         if name not in ("stats", "can_sample"):
             buffer.stats()
@@ -60,40 +68,35 @@ def test_looking_at_any_line_changes_nothing(sampler: str) -> None:
             after.restore()
             buffer.stats()
             assert now.holds() or name == "sample", name
-        before.restore()
 
 
 @pytest.mark.parametrize("sampler", ["episodes", "prioritized"])
 def test_changing_calls_are_refused_inside_a_call(sampler: str) -> None:
-    buffer, streams = lived(SAMPLERS[sampler], 11)
-    step, ids = streams.step(), [20]
-    inner: list[Callable[[], Any]] = [lambda: buffer.add(**step), lambda: buffer.sample(3), lambda: buffer.read(ids)]
-    inner += [buffer.cut, lambda: buffer.extend(**{key: value[:, None] for key, value in step.items()})]
-    inner += [buffer.clear, lambda: buffer.follow(ids, 1), lambda: buffer.column("reward")]
-    if prioritizes(buffer):
-        inner.append(lambda: buffer.update_priorities(ids, [1.0]))
-    refused = []
+    step, ids = Streams().step(), [20]
+    for buffer, name, call, after in each_call(sampler):
+        inner: list[Callable[[], Any]] = [
+            partial(buffer.add, **step),
+            partial(buffer.sample, 3),
+            buffer.cut,
+            buffer.clear,
+        ]
+        inner += [partial(buffer.extend, **{key: value[:, None] for key, value in step.items()})]
+        inner += [partial(buffer.read, ids), partial(buffer.follow, ids, 1), partial(buffer.column, "reward")]
+        if prioritizes(buffer):
+            inner.append(partial(buffer.update_priorities, ids, [1.0]))
+        refused = []
 
-    def meddle(number: int) -> None:
-        if not buffer._core.lock.taken():
-            return
-        with pytest.raises(ReliveError, match=r"one inside another call of the same thread - .*set a flag in the sig"):
-            inner[number % len(inner)]()
-        refused.append(number)
+        def meddle(number: int, buffer: Any = buffer, inner: Any = inner, refused: Any = refused) -> None:
+            if buffer._core.lock.taken():
+                refused.append(number)
+                text = r"one inside another call of the same thread - .*set a flag in the sig"
+                with pytest.raises(ReliveError, match=text):
+                    inner[number % len(inner)]()
 
-    for name, call in calls(buffer, streams).items():
-        if name in ("stats", "can_sample"):
-            continue
-        buffer.stats()
-        before = State(buffer)
-        call()
-        after = State(buffer)
-        before.restore()
-        refused.clear()
-        run(call, meddle)
-        assert refused or without_python(name), name
-        assert after.holds(), name
-        before.restore()
+        if name not in ("stats", "can_sample"):
+            run(call, meddle)
+            assert refused or without_python(name), name
+            assert after.holds(), name
 
 
 SCRIPT = """
