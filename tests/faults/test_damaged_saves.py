@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from saved_lives import build, live, numbers, rounds_of
+from saved_lives import build, live, rounds_of
 from sizes import with_sizes
 
 import relive
 from relive._disk import tensors
-from relive.errors import CorruptionError, StorageError
+from relive.errors import CorruptionError
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
@@ -108,19 +107,3 @@ def test_meta_a_load_that_compares_nothing_is_found(saved: Path, monkeypatch: py
     monkeypatch.setattr(tensors.TensorReader, "_differing", careless)
     with pytest.raises((AssertionError, RuntimeError)):  # no state of the buffer's life
         list(flips(saved, 4001))
-
-
-def test_who_goes_on_after_damage(saved: Path) -> None:
-    """Check that the damaged save is not built upon, is kept as long as others are, and then removed."""
-    buffer = relive.load(saved)
-    state = saved / "state-0000000002.safetensors"
-    shutil.copy(saved / "state-0000000001.safetensors", state)
-    with pytest.raises(CorruptionError, match="save 1 is sound"):
-        relive.load(saved)
-    buffer.save(saved, keep=2)
-    assert rounds_of(relive.load(saved), [3]) == 3
-    assert numbers(saved) == [3, 2, 1], "the damaged one does not count"
-    buffer.save(saved, keep=2)
-    assert numbers(saved) == [4, 3]
-    with pytest.raises(StorageError, match="one of the saves"):
-        relive.load(saved, number=1)

@@ -19,6 +19,7 @@ import relive
 from relive.errors import ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, _source, verify
 
+both_layouts = pytest.mark.parametrize("kind", ["safetensors", "pt"])
 every_mode = pytest.mark.parametrize("mode", MODES)
 
 
@@ -126,16 +127,19 @@ def test_a_checkpoint_is_mended_by_the_next_save(cut, folder):
     assert codes(folder / "saved") == {0, 1, 2, 3}
 
 
-def test_a_save_over_another_buffers_checkpoint_is_refused(folder):
-    saved(folder / "saved", (1, 2), seed=1)
-    with opened("memory", folder, (3, 4), seed=2) as other:
+@both_layouts
+def test_a_save_over_another_buffers_checkpoint_is_refused(kind, folder):
+    saved(folder / "saved", (1, 2), seed=1, trajectory_format=kind)
+    with opened("memory", folder, (3, 4), seed=2, trajectory_format=kind) as other:
+        before = {path.name: path.read_bytes() for path in (folder / "saved").iterdir()}
         with pytest.raises(StorageError, match="another buffer's"):
             other.save_checkpoint(folder / "saved")
+        assert {path.name: path.read_bytes() for path in (folder / "saved").iterdir()} == before
         other.load_checkpoint(folder / "saved")
         assert codes(other) == {1, 2}
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "pt"])
+@both_layouts
 def test_a_directory_of_a_replay_buffers_saves_is_refused(kind, folder):
     """Check as a save and as a buffer's own, and that nothing is left there, or that buffer could not save."""
     other = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 9)
@@ -185,9 +189,10 @@ def test_shares_are_contiguous_and_complete(mode, folder):
         assert seen == list(range(7))
 
 
-def test_loading_over_a_directory_that_is_in_use(folder):
+@both_layouts
+def test_loading_over_a_directory_that_is_in_use(kind, folder):
     """Check that none of the new files is deleted with old ones of the same name."""
-    saved(folder / "saved", range(100, 105))
+    saved(folder / "saved", range(100, 105), trajectory_format=kind)
     with opened("disk", folder / "own") as buffer:
         for _ in range(5):
             buffer.add_trajectories([simple(k) for k in range(8)])
@@ -196,6 +201,7 @@ def test_loading_over_a_directory_that_is_in_use(folder):
     with opened("disk", folder / "own") as again:
         assert codes(again) == set(range(100, 105))
         assert again.get_stats()["trajectory_counter"] == 5
+        assert len(files(folder / "own")) == 5
 
 
 def test_loading_the_directory_that_is_open(folder):
@@ -210,15 +216,18 @@ def test_loading_the_directory_that_is_open(folder):
         assert len(buffer) == 5
 
 
-def test_a_refused_load_changes_nothing(folder):
-    files(saved(folder / "saved", range(3)))[1].unlink()
-    for mode in MODES:
+@both_layouts
+def test_a_refused_load_changes_nothing(kind, folder):
+    file = files(saved(folder / "saved", range(3), trajectory_format=kind))[1]
+    os.truncate(file, file.stat().st_size - 50)
+    for mode in ["disk"] if kind == "pt" else MODES:  # in memory, RLinf's files are read when they are drawn from
         with opened(mode, folder / mode, range(10, 14)) as buffer:
-            before = open_files()
+            before, names = open_files(), os.listdir(folder / mode) if buffer.path else []
             for _ in range(5):
-                with pytest.raises(StorageError):
+                with pytest.raises(StorageError, match=file.name):
                     buffer.load_checkpoint(folder / "saved")
             assert open_files() <= before, "no directory stays open"
+            assert not buffer.path or sorted(os.listdir(folder / mode)) == sorted(names)
             oracle = Oracle(np.random.default_rng(1), 100)
             oracle.add([simple(k) for k in range(10, 14)])
             assert_rows(buffer.sample(40), oracle.draw(40))
