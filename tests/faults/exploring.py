@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from power import Archive, Event, State, World
+from recording import Recorder, recorded
 
 
 class Explorer:
@@ -40,6 +41,31 @@ class Explorer:
         new = [state for state in states if (self.kind(name), state) not in self.found]
         limit = self.few if few else self.limit
         yield from new if len(new) <= limit else [new[0], new[-1], *self.rng.sample(new[1:-1], limit - 2)]
+
+    def recorded(self, live: Callable[[Recorder], object], killed: Sequence[Event] = ()) -> list[Event]:
+        """Record the events of a life; it may begin after a process was `killed` in the same directories."""
+        world, root = World(self.archive, killed), self._place()
+        for name in world.directories if killed else ():
+            self.archive.show(world.living(name), root / name)
+        with recorded(recorder := Recorder(root, self.archive, killed)):
+            live(recorder)
+        shutil.rmtree(root)
+        return recorder.events
+
+    def recover(self, events: Sequence[Event], moments: Sequence[int], count: int) -> None:
+        """Kill the process at so many moments; lose the power at every moment of the next one's life."""
+        for moment in self.rng.sample(moments, count):
+            self.explore(self.recorded(self.next_one, events[:moment]), moment)
+
+    def next_one(self, recorder: Recorder) -> None:
+        """Live where another process was killed."""
+        raise NotImplementedError
+
+    def ended(self, least: int, record_property: Callable[[str, int], None]) -> None:
+        """Check how many states were looked at, and that no finished file was written to."""
+        record_property("cases", len(self.found))
+        assert len(self.found) > least
+        assert self.archive.unharmed(), "a finished file was written to"
 
     def kind(self, name: str) -> Any:
         """Return the kind of a directory; those of one kind are looked at in the same way."""
