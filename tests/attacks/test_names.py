@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import itertools
 import os
 import sqlite3
 import threading
@@ -22,7 +20,6 @@ from system_calls import open_files, watched
 from relive._disk.files import Folder
 from relive.errors import ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, inspect
-from relive.trajectories._catalog import read
 
 KINDS = ["link", "dangling", "pipe", "folder", "socket"]
 
@@ -80,45 +77,11 @@ def test_a_name_that_somebody_else_takes_first(put: Callable[[Path, Path], None]
             own.write("x", [b"ours"])
 
 
-def test_what_an_interrupted_write_left_is_in_nobodys_way(folder: Path) -> None:
-    with watched() as system:
-        own = Folder(folder / "own", create=True)
-        system.decide = lambda name, _: errno.ENOSPC if name == "write" else None
-        with pytest.raises(StorageError):
-            own.write("x", [b"ours"])
-        assert os.listdir(folder / "own") == []
-    (folder / "own" / ".tmp-x").write_bytes(b"of a process that was killed")
-    own.write("x", [b"ours"])
-    assert (folder / "own" / "x").read_bytes() == b"ours"
-
-
 def test_one_writes_to_a_directory(good: Path) -> None:
     with TrajectoryReplayBuffer(good), TrajectoryReplayBuffer() as other:
         for job in (lambda: TrajectoryReplayBuffer(good), lambda: other.save_checkpoint(good)):
             with pytest.raises(StorageError, match="Could not lock the directory"):
                 job()
-
-
-def test_a_load_into_a_directory_is_durable(good: Path, folder: Path) -> None:
-    """Check that every name is synced: those until the index knows the files, and those afterwards."""
-    with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
-        buffer.load_checkpoint(good)
-        told = [name for name, args, _ in system.trace if name in ("link", "rename") or (name == "fsync" and args[1])]
-    assert [name for name, _ in itertools.groupby(told)][-4:] == ["link", "fsync", "rename", "fsync"]
-
-
-def test_a_load_leaves_an_index_of_its_own(good: Path, folder: Path) -> None:
-    """Check that nothing of the earlier one is left, and nothing to do that would remove later files."""
-    with TrajectoryReplayBuffer(folder / "own") as buffer:
-        buffer.add_trajectories([simple(k) for k in range(5)])
-        buffer.save_checkpoint(folder / "own")
-        buffer.load_checkpoint(good)
-    _, facts = read(str(folder / "own"))
-    assert facts["counter"] == "3"
-    assert "draws" not in facts
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        TrajectoryReplayBuffer(folder / "own").close()
 
 
 def test_a_load_waits_for_whoever_reads_or_writes(good: Path, folder: Path) -> None:

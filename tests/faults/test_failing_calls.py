@@ -103,34 +103,6 @@ class Life:
         assert len(names) == KEPT, "nothing is left behind"
 
 
-def test_the_order_of_calls_is_that_of_durability(folder):
-    """Check that a file is written and synced under another name, renamed, and its directory synced; then it counts."""
-    with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
-        buffer.add_trajectories([simple(k, length=2) for k in range(4)])
-        buffer.sync()
-        buffer.save_checkpoint(folder / "saved")
-        system.reset()
-        buffer.add_trajectories([simple(4, length=2)])
-        assert buffer.sync() == (5, 5, 5)
-        steps = [step for step in steps_of(system) if step != "write"]
-        assert steps == ["sync a file", "rename", "sync a directory"]
-        assert steps_of(system)[0] == "write"
-        system.reset()
-        buffer.save_checkpoint(folder / "saved")
-        # The directory's own name comes first. The index takes its name when the files have theirs.
-        assert steps_of(system) == ["sync a directory", "link", "sync a directory", "rename", "sync a directory"]
-
-
-def steps_of(system: System) -> list[str]:
-    """List calls that change something, in words."""
-    words = {"write": "write", "rename": "rename", "link": "link"}
-    return [
-        f"sync a {'directory' if args[1] else 'file'}" if name == "fsync" else words[name]
-        for name, args, _ in system.trace
-        if name in words or name == "fsync"
-    ]
-
-
 @pytest.mark.parametrize(("kind", "first"), some(KINDS, 1))
 @pytest.mark.parametrize("patience", [1, 3], ids=["once", "for some time"])
 def test_every_call_fails(kind, first, patience, folder, record_property):

@@ -69,6 +69,7 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_draw_takes_in_a_bounded_number_of_rows(run: Run) -> None:
+    """Check that statistics say what waits, too."""
     run.burst(STEPS)
     run.bursts = 3
     batch = run.buffer.sample(64)
@@ -76,19 +77,13 @@ def test_a_draw_takes_in_a_bounded_number_of_rows(run: Run) -> None:
     np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)
     np.testing.assert_array_equal(batch.obs, batch.ids // LANES)
     before, run.bursts = run.known(), 1
-    run.buffer.sample(64)
-    assert 0 < run.known() <= before + BOUND // 2, "and so on while it is outrun"
-
-
-def test_statistics_say_what_waits(run: Run) -> None:
-    run.burst(STEPS)
-    run.bursts = 3
-    run.buffer.sample(64)
-    run.bursts = 1
     stats = run.buffer.stats()
     assert stats.size == len(run.buffer) == LANES * STEPS
     assert stats.drawable == run.known() <= BOUND
     assert stats.drawable + stats.waiting == stats.size
+    run.bursts = 1
+    run.buffer.sample(64)
+    assert 0 < run.known() <= before + BOUND // 2, "and so on while it is outrun"
 
 
 def test_all_is_taken_in_when_the_writers_are_slower(run: Run) -> None:
@@ -124,9 +119,8 @@ def test_of_a_lane_of_which_half_waits_the_newest_rows_come_next(run: Run) -> No
     assert (stats.drawable, stats.waiting) == (len(run.buffer), 0)
 
 
+@pytest.mark.parametrize("run", SAMPLERS[1:], ids=repr, indirect=True)
 def test_what_waits_gets_no_priority_and_later_its_own(run: Run) -> None:
-    if not run.buffer.sampler.prioritizes:
-        pytest.skip("a sampler without priorities")
     run.burst(STEPS // 4)
     run.bursts, run.size = 2, 3000
     run.buffer.sample(64)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from made import codes, files, filled, loaded, saved
 from rollouts import simple
 from system_calls import watched
 
 from relive.errors import StorageError
-from relive.trajectories import Prefetch, TrajectoryReplayBuffer, convert, merge, split
+from relive.trajectories import TrajectoryReplayBuffer, convert, merge, split
 
 
 def test_a_reader_follows_a_directory_that_is_written_to(folder):
@@ -41,33 +39,6 @@ def test_a_reader_follows_a_load(folder):
         writer.load_checkpoint(folder / "saved")
         assert reader.refresh()
         assert codes(reader, 100) == {20, 21, 22, 23}
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_draws_wait_for_a_load(own, folder):
-    """Load in another thread; batches that are drawn ahead wait, too."""
-    saved(folder / "saved", range(100, 200))
-    with filled(folder / "own" if own else None, range(5), seed=0, cache_size=0) as buffer:
-        stop, seen, errors = threading.Event(), set(), []
-
-        def draw() -> None:
-            try:
-                while not stop.is_set():
-                    seen.update(codes(buffer, 20))
-                    assert buffer.get_stats()["num_trajectories"] in (5, 100)
-            except BaseException as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=draw)
-        with Prefetch(buffer, batch_size=10) as batches:
-            thread.start()
-            for _ in range(5):
-                buffer.load_checkpoint(folder / "saved")
-                next(batches)
-            stop.set()
-            thread.join()
-        assert not errors
-        assert seen & set(range(100, 200))
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "second"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
@@ -21,7 +20,7 @@ from rollouts import leaves, simple
 from sizes import with_sizes
 from system_calls import watched
 
-from relive.errors import ArgumentError, NotEnoughData, ReliveWarning, StorageError
+from relive.errors import NotEnoughData, ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._catalog import read
 from relive.trajectories._source import SafetensorsSource
@@ -177,32 +176,7 @@ def test_a_draw_reads_deleted_files_that_it_has_opened_and_else_is_repeated(load
         assert deleted_files() == before
 
 
-def test_draws_beside_endless_retention(folder):
-    """Let each add delete the oldest file of few, from which most draws are about to read."""
-    over = threading.Event()
-    with TrajectoryReplayBuffer(folder, max_trajectories=3, cache_size=0, seed=0) as buffer:
-        buffer.add_trajectories([simple(0)])
-
-        def add() -> None:
-            code = 1
-            while not over.is_set():
-                buffer.add_trajectories([simple(code % 100)])
-                code += 1
-
-        adding, added = start(add)
-        try:
-            until = time.monotonic() + (5 if LONG else 0.2)
-            while time.monotonic() < until:
-                assert_whole(buffer.sample(30), set(range(100)))
-                with contextlib.suppress(ArgumentError):  # it is gone by now
-                    buffer.load_trajectory(buffer.list_trajectory_ids()[-1])
-        finally:
-            over.set()
-        adding.join(60)
-        assert added == [None]
-
-
-def test_who_asks_for_one_trajectory_waits_for_a_load(folder):
+def test_who_draws_or_asks_for_one_trajectory_waits_for_a_load(folder):
     """Check, since the first file has its name already and the second not yet: an early read would be of another."""
     saved(folder / "saved", range(10, 13))
     renamed, come, go = [], threading.Event(), threading.Event()
@@ -219,14 +193,17 @@ def test_who_asks_for_one_trajectory_waits_for_a_load(folder):
         try:
             assert come.wait(60)
             asking, asked = start(lambda: [buffer.load_trajectory(0), buffer.get_trajectory_info(0)])
+            drawing, drawn = start(lambda: buffer.sample(30))
             asking.join(0.2)
             assert asking.is_alive()
+            assert drawing.is_alive()
         finally:
             go.set()
-        loading.join(60)
-        asking.join(60)
+        for thread in (loading, asking, drawing):
+            thread.join(60)
         assert told == [None]
         assert asked[0][0]["code"][0, 0, 0] == 10
+        assert_whole(drawn[0], {10, 11, 12})
 
 
 def test_a_save_is_of_one_moment_and_holds_nobody_up(folder):
