@@ -96,7 +96,10 @@ def made(storage: str, **choices: Any) -> relive.ReplayBuffer:
     return buffer
 
 
-def many_forks(storage: str, folder: Path, forks: int) -> None:
+@pytest.mark.parametrize("forks", [7, pytest.param(FORKS // 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("storage", [name for name in NAMES if name != "mapped"])
+def test_a_child_works_or_refuses(storage: str, forks: int, folder: Path, record_property: Any) -> None:
+    record_property("cases", forks)
     buffer = made(storage)
     t, saves = [40.0], list[relive.Saved]()
 
@@ -139,11 +142,6 @@ def many_forks(storage: str, folder: Path, forks: int) -> None:
     assert set(results) == ({"done"} if storage == "ram" else {"refused"})
 
 
-@pytest.mark.parametrize("storage", [name for name in NAMES if name != "mapped"])
-def test_a_child_works_or_refuses(storage: str, folder: Path) -> None:
-    many_forks(storage, folder, 7)
-
-
 @pytest.mark.parametrize(
     ("module", "call"),
     [
@@ -172,13 +170,6 @@ def test_a_fork_waits_for_an_import(module: str, call: Callable[..., object], fo
         thread.join()
 
     assert in_a_child(parent) == "done"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("storage", [name for name in NAMES if name != "mapped"])
-def test_a_thousand_children_work_or_refuse(storage: str, folder: Path, record_property: Any) -> None:
-    record_property("cases", FORKS // 2)
-    many_forks(storage, folder, FORKS // 2)
 
 
 @pytest.mark.parametrize("work", ["add", "cut", "len", "stats", "read", "sample", "update", "batches", "save"])
