@@ -222,8 +222,7 @@ def reader(path: Path, cache: int = 0) -> Iterator[TrajectoryReplayBuffer]:
 
 
 @pytest.mark.parametrize(
-    ("size", "text"),
-    [((8,), "at least one field"), ((5, 2, 0), "of the index"), ((5, 1), "of the index")],
+    ("size", "text"), [((8,), "at least one field"), ((5, 2, 0), "of the index"), ((5, 1), "of the index")]
 )
 def test_a_file_without_its_rows(size: tuple[int, ...], text: str, good: Path) -> None:
     theirs(good).write_bytes(file(tensor(size=size, stride=(1,) * len(size))))

@@ -188,11 +188,7 @@ def test_a_file_is_its_arrays_whatever_order_their_bytes_come_in(
 def test_a_thread_adds_while_another_writes(name: str) -> None:
     """Check that each row is its step's, though native writes run during the copies of a slow save."""
     schema = relive.Schema(obs=relive.Field((2000,)), action=relive.Field((), "int64"))
-    with (
-        tempfile.TemporaryDirectory() as path,
-        watched(name) as system,
-        with_sizes(written=1 << 16),
-    ):
+    with tempfile.TemporaryDirectory() as path, watched(name) as system, with_sizes(written=1 << 16):
         buffer, ended = relive.ReplayBuffer(schema, 400, num_envs=2, seed=0), threading.Event()
 
         def extend(steps: int = 30) -> None:

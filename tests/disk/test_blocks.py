@@ -48,10 +48,7 @@ def packed(path: str, array: np.ndarray) -> TensorWriter:
 @contextmanager
 def opened(path: str, writer: TensorWriter, shape: tuple[int, ...], **how: Any) -> Iterator[blocks.Entries]:
     wanted = Tensor(np.dtype(np.uint8), shape)
-    with (
-        closing(Folder(path)) as folder,
-        TensorReader(folder, "file", writer.nbytes, writer.checksum, **how) as reader,
-    ):
+    with closing(Folder(path)) as folder, TensorReader(folder, "file", writer.nbytes, writer.checksum, **how) as reader:
         yield blocks.entries(reader, NAME, wanted, compressed=True)
 
 
@@ -133,10 +130,7 @@ HEADERS: dict[str, Change] = {
 
 
 def lying(path: str, frame: bytes = GOOD, change: Change = lambda *_: None) -> TensorWriter:
-    arrays = {
-        blocks.INDEX + NAME: np.array([[len(frame), zlib.crc32(frame)]]),
-        NAME: np.frombuffer(frame, np.uint8),
-    }
+    arrays = {blocks.INDEX + NAME: np.array([[len(frame), zlib.crc32(frame)]]), NAME: np.frombuffer(frame, np.uint8)}
     metadata = {blocks.INDEX + NAME: "4"}
     change(arrays, metadata)
     return written(path, arrays, metadata)

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 from depth import eventually, some, some_of_each
-from failing import Failing, failing
+from failing import Failing, failing, serials
 from rollouts import simple
-from serials import serials
 from system_calls import KINDS, System, counted, kind_of, no_failed_sync_is_repeated, watched
 
 from relive.errors import StorageError

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 from depth import LONG, some, some_of_each
-from failing import failing
+from failing import failing, serials
 from rollouts import simple
-from serials import serials
 from system_calls import KINDS, System, counted, watched
 
 from relive.errors import StorageError

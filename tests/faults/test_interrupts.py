@@ -27,16 +27,20 @@ from interrupted_lives import (
     ROWS,
     SAMPLERS,
     SCHEMA,
+    Interrupt,
+    Recorded,
+    RecordedShared,
     Streams,
     Twins,
     assert_one_of,
     calls,
+    interrupted_at,
     let_go,
     lived,
     prioritizes,
+    run,
     seen,
 )
-from interrupts import Interrupt, Recorded, RecordedShared, interrupted_at, run
 from wild_envs import SCHEMAS
 
 import relive

@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from depth import LONG
-from exploring import Explorer
 from power import Event
-from recording import Recorder
+from recording import Explorer, Recorder
 from rollouts import leaves, simple
 
 from relive.trajectories import TrajectoryReplayBuffer

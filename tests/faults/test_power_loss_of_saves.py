@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import plain_saves
 import pytest
 from depth import LONG
-from exploring import Explorer
 from power import Event
-from recording import Recorder
+from recording import Explorer, Recorder
 from saved_lives import build, live, numbers, only_saves, rounds_of
 
 import relive

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interrupted_lives import SAMPLERS, Streams, calls, lived, prioritizes
-from interrupts import State, run
+from interrupted_lives import SAMPLERS, State, Streams, calls, lived, prioritizes, run
 
 import relive
 from relive._ring import kernels as _kernels

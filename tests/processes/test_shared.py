@@ -293,10 +293,7 @@ def test_a_lap_while_the_sampler_takes_changes_in(when: str, call: str) -> None:
     def episodes(first: int, count: int) -> dict[str, object]:
         return {**steps(3, first, count, 0), "terminated": np.ones((1, count), bool)}
 
-    with (
-        make(3, 9, lanes=1, sampler=Lapped(), storage=relive.Shared()) as buffer,
-        buffer.writer() as writer,
-    ):
+    with make(3, 9, lanes=1, sampler=Lapped(), storage=relive.Shared()) as buffer, buffer.writer() as writer:
         ids = writer.extend(**episodes(0, 3))[0]
         assert len(buffer.priorities(ids)) == 3
         Lapped.laps[when] = lambda: writer.extend(**episodes(3, 6))

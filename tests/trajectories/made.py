@@ -1,4 +1,4 @@
-"""Buffers and directories of simple trajectories, which their serial numbers tell apart."""
+"""Buffers and directories of simple trajectories, which their serial numbers tell apart, and of a large policy's."""
 
 from __future__ import annotations
 
@@ -52,3 +52,30 @@ def codes(held: TrajectoryReplayBuffer | Path, n: int = 500) -> set[int]:
 def files(path: Path) -> list[Path]:
     """List a directory's files of trajectories in the order of their ids."""
     return sorted(path.glob("trajectory_*"))
+
+
+STEPS, WIDTH = 4, 2
+
+
+def rollout(number: int, steps: int = STEPS, tokens: int = 3, **more: Any) -> dict[str, Any]:
+    full = {"rewards": np.float32, "versions": np.float32}
+    return {
+        **{name: np.full((steps, WIDTH, 1), number, dtype) for name, dtype in full.items()},
+        "forward_inputs": {
+            "ids": np.full((steps, WIDTH, tokens), number),
+            "texts": [f"{number}, {env}" for env in range(WIDTH)],
+            "length": np.arange(number + 1),
+        },
+        "task": "ab"[number % 2],
+        "success": number % 3 == 0,
+        **more,
+    }
+
+
+def buffers(path: Path, count: int = 6, **choices: Any) -> Any:
+    """Yield the same trajectories in memory, on disk with a cache, and on disk without."""
+    for place, cache in ((None, 5), (path / "cached", 9), (path / "bare", 0)):
+        with TrajectoryReplayBuffer(place, cache_size=cache, **{"seed": 1, **choices}) as buffer:
+            buffer.add_trajectories([rollout(number) for number in range(count)])
+            buffer.sync()
+            yield buffer

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made import STEPS, WIDTH, buffers, rollout
 from needs import needs
-from policies import STEPS, WIDTH, buffers, rollout
 
 from relive._base import narrow
 from relive.errors import ArgumentError, NotEnoughData, SchemaError
