@@ -5,24 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
-import warnings
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from make_attacks import FILE, FRESH, INDEX
-from rollouts import simple
 
 from relive.errors import ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, inspect, verify
-
-
-@pytest.fixture
-def good(folder: Path) -> Path:
-    with TrajectoryReplayBuffer(folder / "good", seed=1) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(3)])
-    return folder / "good"
 
 
 @pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
@@ -45,8 +37,8 @@ def test_nothing_outside_is_written_to(end: str, size: int, good: Path, folder: 
     assert outside.read_bytes() == before
 
 
-def test_a_hole_that_claims_to_be_a_table_is_not_read(good: Path) -> None:
-    """Claim 7 GB of checksums in a file that takes no space."""
+def table(good: Path) -> tuple[bytes, int]:
+    """Return a header that claims 7 GB of checksums, and the size that it gives its file."""
     with TrajectoryReplayBuffer() as buffer:
         buffer.add_trajectories([{"rewards": np.zeros((1000, 10))}])
         buffer.save_checkpoint(good.parent / "saved")
@@ -58,14 +50,24 @@ def test_a_hole_that_claims_to_be_a_table_is_not_read(good: Path) -> None:
     header["relive/crc32"] |= {"shape": [10 * t, 1], "data_offsets": [80 * t, 120 * t]}
     header["relive/checksum"]["data_offsets"] = [120 * t, 120 * t + 4]
     text = json.dumps(header).encode().ljust(count + 64)
-    with open(good / FRESH, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + 120 * t + 4)
+    return len(text).to_bytes(8, "little") + text, 8 + len(text) + 120 * t + 4
+
+
+@pytest.mark.parametrize("hole", [table, lambda good: ((200 << 20).to_bytes(8, "little"), 300 << 20)])
+@pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+def test_a_hole_is_not_read(hole: Callable[[Path], tuple[bytes, int]], good: Path) -> None:
+    """Claim a table or a header as large as the file, which takes no space: nor does it take time or memory."""
+    head, size = hole(good)
+    (good / FRESH).write_bytes(head)
+    os.truncate(good / FRESH, size)
     begin = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ReliveWarning)
+    tracemalloc.start()
+    try:
         with TrajectoryReplayBuffer(good) as buffer:
             assert len(buffer) == 3
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
     assert time.process_time() - begin < 2
 
 

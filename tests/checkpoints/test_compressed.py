@@ -15,7 +15,7 @@ from needs import needs
 
 import relive
 from relive.checkpoints.inspection import inspect, verify
-from relive.errors import MissingExtra, SchemaError
+from relive.errors import MissingExtra
 from relive.testing.agreement import assert_same_batch
 
 LANES = 2
@@ -103,22 +103,6 @@ def test_safetensors_reads_them(tmp_path: Path) -> None:
     arrays = needs("safetensors.numpy").load_file(tmp_path / "steps-0000000001.safetensors")
     assert arrays["relive/blocks/obs.image"][-1, 0] == len(arrays["obs.image"])
     assert arrays["obs.joint"][-1].tolist() == [19, 19]
-
-
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"dtype": "uint8", "compress": "gzip"}, "`'zstd'` or None, got `'gzip'`"),
-    ({"dtype": "uint8", "compress": True}, "`'zstd'` or None, got `True`"),
-    ({"dtype": "float32", "compress": "zstd"}, "`compress=` with `uint8`, `int8` or `bool`, got `float32`"),
-    ({"dtype": "uint8", "compress": "zstd", "writable": True}, "not writable, got `writable=True`"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "text"), REFUSED)
-def test_other_fields_are_not_compressed(arguments: dict[str, Any], text: str) -> None:
-    with pytest.raises(SchemaError) as caught:
-        relive.Field((3,), **arguments)
-    assert text in str(caught.value)
-    assert "Field(compress)" in str(caught.value)
 
 
 def test_without_the_package_it_is_said_at_once() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import gc
-import logging
 import os
 import subprocess
 import textwrap
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
@@ -18,16 +18,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from autosaved import SCHEMA, add, full_disk, made
 from children import run_program
 from depth import eventually, some_of_each
+from forking import forked
 
 import relive
 from relive._buffer import drawing
 from relive._ring import kernels
-from relive.checkpoints import _save_task, _saving
+from relive.checkpoints import _saving
 from relive.errors import ReliveError, ReliveWarning, StorageError
 
-SCHEMA = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
 HEAD = """
 import atexit, faulthandler, gc, multiprocessing, os, signal, sys, threading, time
 import numpy as np, relive
@@ -49,15 +50,6 @@ def ran(program: str, path: Path, kernel: str = "native", **how: Any) -> subproc
     return run_program(HEAD + textwrap.dedent(program), path, **environment, **how)
 
 
-def made(storage: Any = None, **choices: Any) -> relive.ReplayBuffer:
-    return relive.ReplayBuffer(SCHEMA, 1000, storage=storage, seed=0, **choices)
-
-
-def add(buffer: Any, count: int = 1) -> None:
-    for i in range(count):
-        buffer.add(obs=[i] * 3, action=0, reward=i, next_obs=[i + 1] * 3, terminated=False, truncated=False)
-
-
 MAIN = "def main():\n    buffer = made()\n    fill(buffer)\n"
 STEPS = "def steps():\n    buffer = made()\n    for t in range(51): yield t < 50 and buffer.add(**step(t))\n"
 CLOSURE = "def outer():\n    buffer = made()\n    return lambda: fill(buffer)\n"
@@ -75,6 +67,7 @@ PROGRAMS = {
     "a thread": MAIN + "threading.Thread(target=main).start()",
     "a daemon thread": "done = threading.Event()\n" + MAIN + "    done.set()\n    time.sleep(60)\n"
     "threading.Thread(target=main, daemon=True).start()\ndone.wait()",
+    "a child that is forked": "buffer = made()\nfill(buffer)\nos.fork() or os._exit(0)",
     "steps added at the end": "atexit.register(lambda: fill(buffer))\nbuffer = made()",
     "batches drawn ahead": MAIN + "    next(buffer.prefetch(4))\nmain()",
     "a child of multiprocessing": "def main():\n    global kept\n    kept = made()\n    fill(kept)\n"
@@ -90,37 +83,31 @@ def test_a_program_ends(shape: str, tmp_path: Path) -> None:
     assert len(relive.load(tmp_path / "saves", storage=relive.Ram())) == 50, done.stderr
 
 
-def test_a_device_buffer_in_a_local_variable(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    program = """
-    import torch
-    def main():
-        buffer = relive.DeviceBuffer(SCHEMA, 1000, device="cpu", seed=0)
-        buffer.autosave(PATH, every=100.0)
-        for t in range(50):
-            x, zero, no = torch.full((1, 3), float(t)), torch.zeros(1), torch.zeros(1, dtype=torch.bool)
-            buffer.add(obs=x, action=zero, reward=zero, next_obs=x + 1, terminated=no, truncated=no)
-    main()
-    """
-    done = ran(program, tmp_path, loaded=["torch"])
-    assert len(relive.load(tmp_path, device="cpu")) == 50, done.stderr
-
-
-@pytest.mark.parametrize("cycle", [False, True])
-def test_a_buffer_that_nothing_holds(cycle: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["plain", "in a cycle", "on a device"])
+def test_a_buffer_that_nothing_holds(kind: str, tmp_path: Path) -> None:
     """Check that it is saved at once, and its memory is free."""
-    buffer = made()
-    buffer.autosave(tmp_path, every=60.0)
-    add(buffer, 40)
-    if cycle:
-        buffer.itself = buffer  # type: ignore[attr-defined]
-    ring, threads = weakref.ref(buffer._core.ring), threading.active_count()
+    threads = threading.active_count()
+    if kind == "on a device":
+        torch = pytest.importorskip("torch")
+        buffer: Any = relive.DeviceBuffer(SCHEMA, 1000, device="cpu", seed=0)
+        saving = weakref.ref(buffer.autosave(tmp_path, every=60.0))
+        x, no = torch.zeros((1, 3)), torch.zeros(1, dtype=torch.bool)
+        for _ in range(40):
+            buffer.add(obs=x, action=x[:, 0], reward=x[:, 0], next_obs=x, terminated=no, truncated=no)
+        held = saving
+    else:
+        buffer = made()
+        buffer.autosave(tmp_path, every=60.0)
+        add(buffer, 40)
+        held = weakref.ref(buffer._core.ring)
+    if kind == "in a cycle":
+        buffer.itself = buffer
     del buffer
     gc.collect()
-    assert len(relive.load(tmp_path)) == 40
-    eventually(lambda: threading.active_count() < threads)
+    assert len(relive.load(tmp_path, **({"device": "cpu"} if kind == "on a device" else {}))) == 40
+    eventually(lambda: threading.active_count() == threads)
     gc.collect()
-    assert ring() is None
+    assert held() is None
 
 
 def test_many_dropped_buffers_leave_no_memory(tmp_path: Path) -> None:
@@ -141,56 +128,30 @@ def test_many_dropped_buffers_leave_no_memory(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000, "kB; each has 20 MB of steps"
 
 
-def test_a_failed_end_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(self: Any) -> Any:
-        raise StorageError("the disk is full")
-
+def test_a_failed_end_can_be_tried_again(tmp_path: Path) -> None:
     for close in ("saving", "buffer"):
         buffer = made()
         saving = buffer.autosave(tmp_path / close, every=60.0)
+        ends = saving if close == "saving" else buffer
         add(buffer, 10)
-        with monkeypatch.context() as patched:
-            patched.setattr(_save_task.SaveTask, "run", failing)
-            for _ in range(2):
-                with pytest.raises(StorageError, match="full"):
-                    (saving if close == "saving" else buffer).close()
+        for _ in range(2):
+            with full_disk(), pytest.raises(StorageError, match="full"):
+                ends.close()
         assert not saving.closed
         add(buffer, 1)
-        (saving if close == "saving" else buffer).close()
+        ends.close()
         assert saving.closed
         assert len(relive.load(tmp_path / close)) == 11
         saving.close()
 
 
-def test_failures_grow_louder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    def failing(self: Any) -> Any:
-        raise StorageError("the disk is full")
-
-    with made() as buffer:
-        buffer.autosave(tmp_path, every=0.1)
-        with monkeypatch.context() as patched:
-            patched.setattr(_save_task.SaveTask, "run", failing)
-            add(buffer)
-            eventually(lambda: sum(record.levelno == logging.ERROR for record in caplog.records) >= 2)
-    levels = [record.levelname for record in caplog.records if "tried again" in record.getMessage()]
-    assert levels[:3] == ["WARNING", "ERROR", "ERROR"], "and fewer than the failures"
-    assert len(levels) < 6
-
-
-@pytest.mark.parametrize("every", [1e9, 1e18, 1e300])
+@pytest.mark.parametrize("every", [1e9, 1e300])
 def test_intervals_without_end(every: float, tmp_path: Path) -> None:
     with made() as buffer, buffer.autosave(tmp_path, every=every) as saving:
         add(buffer)
         time.sleep(0.05)
         assert saving._thread.is_alive()
     assert len(relive.load(tmp_path)) == 1
-
-
-@pytest.mark.parametrize("every", [float("inf"), float("nan"), -1.0, 0.0, "1", 10**400, None])
-def test_intervals_that_are_none(every: Any, tmp_path: Path) -> None:
-    with pytest.raises(relive.ArgumentError, match="autosave"):
-        made().autosave(tmp_path / "new", every=every)
-    assert not (tmp_path / "new").exists()
 
 
 def test_the_directory_is_that_of_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +172,11 @@ def test_the_directory_is_that_of_the_call(tmp_path: Path, monkeypatch: pytest.M
     assert os.listdir(".") == []
 
 
+def refused(call: Callable[[Path], object], path: Path, text: str = "close the autosave") -> None:
+    with pytest.raises(StorageError, match=text):
+        call(path)
+
+
 def test_one_autosave_a_directory(tmp_path: Path) -> None:
     first = made()
     first.save(tmp_path)
@@ -220,23 +186,14 @@ def test_one_autosave_a_directory(tmp_path: Path) -> None:
         add(one, 5)
         for other in (two, first, copy.deepcopy(one)):
             for path in (tmp_path, tmp_path.with_name("link")):
-                with pytest.raises(StorageError, match=r"close the autosave .* or save to another directory"):
-                    other.autosave(path)
-                with pytest.raises(StorageError, match="close that autosave"):
-                    other.save(path)
+                refused(other.autosave, path, r"close the autosave .* or save to another directory")
+                refused(other.save, path, "close that autosave")
         add(one, 1)
         one.save(tmp_path.with_name("link"))
         assert len(relive.load(tmp_path)) == 6
-        child = os.fork()
-        if not child:
-            try:
-                relive.load(tmp_path).autosave(tmp_path)
-            except StorageError:
-                os._exit(7)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, "another process does not, either"
-    with pytest.raises(StorageError, match="go on with `relive"):
-        two.autosave(tmp_path)
+        with forked(lambda: refused(relive.load(tmp_path).autosave, tmp_path)):
+            pass
+    refused(two.autosave, tmp_path, "go on with `relive")
     assert len(relive.load(tmp_path)) == 6
     going_on = relive.load(tmp_path)
     with going_on.autosave(tmp_path):
@@ -329,7 +286,8 @@ def moves(buffer: relive.ReplayBuffer) -> dict[str, Any]:
 def test_whatever_changes_a_save_is_saved(tmp_path: Path) -> None:
     schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field(), value=relive.Field(writable=True))
     beta = relive.Anneal(0.4, 1.0, over=100)
-    buffer = relive.ReplayBuffer(schema, 100, sampler=relive.Prioritized(beta=beta), seed=0)
+    limiter = relive.RateLimiter(samples_per_insert=1.0, min_size=1, error_buffer=1e4)
+    buffer = relive.ReplayBuffer(schema, 100, sampler=relive.Prioritized(beta=beta), limiter=limiter, seed=0)
     for t in range(20):
         flags = {"terminated": False, "truncated": False}
         buffer.add(obs=[t] * 3, action=0, value=0, reward=t, next_obs=[t + 1] * 3, **flags)
@@ -343,6 +301,7 @@ def test_whatever_changes_a_save_is_saved(tmp_path: Path) -> None:
             saving._again()
             assert saving.stats().number == number + 1, name
             loaded = relive.load(tmp_path)
+            assert loaded.stats().limiter == buffer.stats().limiter, name
             assert loaded.rng.bit_generator.state == buffer.rng.bit_generator.state, name
             if name not in ("cut", "clear"):
                 twin = copy.deepcopy(buffer)
@@ -351,16 +310,6 @@ def test_whatever_changes_a_save_is_saved(tmp_path: Path) -> None:
                 assert (batch.weights == again.weights).all(), name
         assert saving._again() > 0
         assert saving.stats().number == number + 1, "nothing has changed"
-
-
-def test_a_limiter_that_counts_is_saved(tmp_path: Path) -> None:
-    limiter = relive.RateLimiter(samples_per_insert=1.0, min_size=1, error_buffer=100.0)
-    buffer = made(limiter=limiter)
-    with buffer.autosave(tmp_path, every=60.0) as saving:
-        for move in (lambda: add(buffer), lambda: buffer.sample(1)):
-            move()
-            saving._again()
-            assert relive.load(tmp_path).stats().limiter == buffer.stats().limiter
 
 
 HANDLERS = """
@@ -426,7 +375,7 @@ SHAPES = ("hindsight", "limited", "mapped", "plain", "by_hand")
 CLOSED = [*product(SHAPES, (0.1, 100.0), ("saving", "buffer"), (False, True))]
 
 
-@pytest.mark.parametrize(("shape", "every", "closes", "leaves"), some_of_each(CLOSED, itemgetter(0), 3))
+@pytest.mark.parametrize(("shape", "every", "closes", "leaves"), some_of_each(CLOSED, itemgetter(0), 2))
 def test_a_handler_closes(shape: str, every: float, closes: str, leaves: bool, tmp_path: Path) -> None:
     """Check that it does not wait for ever for the interrupted call, and that the last save is not lost."""
     head = f"SHAPE, EVERY, CLOSES, LEAVES = {shape!r}, {every}, {closes!r}, {leaves}\n"

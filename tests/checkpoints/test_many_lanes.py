@@ -109,7 +109,7 @@ def test_copies_are_made_piece_by_piece(lanes: int) -> None:
     schema = relive.Schema(obs=relive.Field(3), action=relive.Field(), state=relive.Field(2, every=3))
     buffer = relive.ReplayBuffer(schema, 11 * lanes, num_envs=lanes, item=relive.Sequences(3, starts=3), seed=0)
     rng = np.random.default_rng(0)
-    for t in range(40):
+    for t in range(27):
         values = {name: rng.random((lanes, *size)) for name, size in (("obs", [3]), ("action", []), ("state", [2]))}
         buffer.add(**values, reward=rng.random(lanes), terminated=[t % 7 == 6] * lanes, truncated=[False] * lanes)
         if t % 5 > 1 and t > 4:

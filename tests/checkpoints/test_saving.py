@@ -74,6 +74,14 @@ def all_of(buffer: relive.ReplayBuffer) -> dict[str, Any]:
     return {**stats, "rng": buffer.rng.bit_generator.state["state"], "counters": buffer._core.ring.counters.tolist()}
 
 
+def assert_same_results(ours: list[Any], theirs: list[Any], rtol: float = 0) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        if isinstance(one, relive.Batch):
+            assert_same_batch(one, other, rtol=rtol)
+        else:
+            np.testing.assert_array_equal(one, other)
+
+
 @given(programs(spoiled=False), st.data())
 @settings(max_examples=settings().max_examples // 2)
 def test_a_loaded_buffer_goes_on_exactly(program: tuple[Config, list[Call]], data: st.DataObject) -> None:
@@ -87,11 +95,7 @@ def test_a_loaded_buffer_goes_on_exactly(program: tuple[Config, list[Call]], dat
         next_kernels()
         buffer = config.build()
         for number, call in enumerate(calls):
-            for ours, theirs in zip(results_of(buffer, call), results_of(alone, call), strict=True):
-                if isinstance(ours, relive.Batch):
-                    assert_same_batch(ours, theirs, rtol=1e-6)
-                else:
-                    np.testing.assert_array_equal(ours, theirs)
+            assert_same_results(results_of(buffer, call), results_of(alone, call), rtol=1e-6)
             if number in moments:
                 next_kernels()
                 buffer = passed_on(buffer, moments[number], path, keep)
@@ -132,11 +136,7 @@ def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Cal
         ids = [key for key in range(config.num_envs * heads) if not is_refused(alone, key)]
         assert_same_batch(loaded.read(ids), alone.read(ids))
         for call, each in zip(calls[moment:], results, strict=True):
-            for ours, theirs in zip(results_of(loaded, call), each, strict=True):
-                if isinstance(ours, relive.Batch):
-                    assert_same_batch(ours, theirs)
-                else:
-                    np.testing.assert_array_equal(ours, theirs)
+            assert_same_results(results_of(loaded, call), each)
 
 
 @given(
@@ -188,11 +188,7 @@ def test_a_file_is_its_arrays_whatever_order_their_bytes_come_in(
 def test_a_thread_adds_while_another_writes(name: str) -> None:
     """Check that each row is its step's, though native writes run during the copies of a slow save."""
     schema = relive.Schema(obs=relive.Field((2000,)), action=relive.Field((), "int64"))
-    with (
-        tempfile.TemporaryDirectory() as path,
-        watched(name) as system,
-        with_sizes(written=1 << 16),
-    ):
+    with tempfile.TemporaryDirectory() as path, watched(name) as system, with_sizes(written=1 << 16):
         buffer, ended = relive.ReplayBuffer(schema, 400, num_envs=2, seed=0), threading.Event()
 
         def extend(steps: int = 30) -> None:

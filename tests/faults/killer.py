@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import time
-import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from forking import forked
 from rollouts import leaves, simple
 from saved_lives import build, live, numbers, only_saves, rounds_of
 from system_calls import watched
@@ -239,24 +239,13 @@ def kill_one(oracle: Oracle | Saves, rng: np.random.Generator, count: int) -> No
     if count % 2:
         fatal = int(rng.integers(1, 120)) if isinstance(oracle, Oracle) else 12 + 5 * (count // 2) % 27
     seed = int(rng.integers(2**31))
-    child = os.fork()
-    if not child:
-        try:
-            os.close(reading)
-            oracle.live(Pipe(writing), seed, fatal)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    os.close(writing)
-    if fatal is None:
-        time.sleep(float(rng.uniform(0, 0.06)))
-        os.kill(child, signal.SIGKILL)
-    with os.fdopen(reading, "rb") as pipe:
-        text = pipe.read().decode()
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), f"the writer ended by itself: {status}"
-    assert os.WTERMSIG(status) == signal.SIGKILL
+    with forked(lambda: oracle.live(Pipe(writing), seed, fatal), endless=True) as child:
+        os.close(writing)
+        if fatal is None:
+            time.sleep(float(rng.uniform(0, 0.06)))
+            os.kill(child, signal.SIGKILL)
+        with os.fdopen(reading, "rb") as pipe:
+            text = pipe.read().decode()
     oracle.hear(text[: text.rfind("\n") + 1])
     oracle.check()
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from saved_lives import build, live, numbers, rounds_of
+from saved_lives import build, live, rounds_of
 from sizes import with_sizes
 
 import relive
 from relive._disk import tensors
-from relive.errors import CorruptionError, StorageError
+from relive.errors import CorruptionError
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
@@ -66,18 +65,12 @@ def flips(folder: Path, stride: int) -> Iterator[str]:
         file.write_bytes(data)
 
 
-def test_flipped_bits(saved: Path, record_property: Any) -> None:
-    told = list(flips(saved, 907))
+@pytest.mark.parametrize(("stride", "found"), [(1301, 17), pytest.param(1, 80_000 // 8, marks=pytest.mark.slow)])
+def test_flipped_bits(stride: int, found: int, saved: Path, record_property: Any) -> None:
+    told = list(flips(saved, stride))
     record_property("cases", len(told))
-    assert sum("offset" in text for text in told) > 25
+    assert sum("offset" in text for text in told) > found
     assert rounds_of(relive.load(saved, number=1), [2]) == 2
-
-
-@pytest.mark.slow
-def test_every_flipped_bit(saved: Path, record_property: Any) -> None:
-    told = list(flips(saved, 1))
-    record_property("cases", len(told))
-    assert len(told) > 80_000
 
 
 @pytest.mark.parametrize("stride", [211, pytest.param(1, marks=pytest.mark.slow)])
@@ -108,19 +101,3 @@ def test_meta_a_load_that_compares_nothing_is_found(saved: Path, monkeypatch: py
     monkeypatch.setattr(tensors.TensorReader, "_differing", careless)
     with pytest.raises((AssertionError, RuntimeError)):  # no state of the buffer's life
         list(flips(saved, 4001))
-
-
-def test_who_goes_on_after_damage(saved: Path) -> None:
-    """Check that the damaged save is not built upon, is kept as long as others are, and then removed."""
-    buffer = relive.load(saved)
-    state = saved / "state-0000000002.safetensors"
-    shutil.copy(saved / "state-0000000001.safetensors", state)
-    with pytest.raises(CorruptionError, match="save 1 is sound"):
-        relive.load(saved)
-    buffer.save(saved, keep=2)
-    assert rounds_of(relive.load(saved), [3]) == 3
-    assert numbers(saved) == [3, 2, 1], "the damaged one does not count"
-    buffer.save(saved, keep=2)
-    assert numbers(saved) == [4, 3]
-    with pytest.raises(StorageError, match="one of the saves"):
-        relive.load(saved, number=1)

@@ -70,7 +70,16 @@ time.sleep(0.03)
 """
 
 
-def ends(work: str, storage: str, folder: Path, times: int) -> None:
+CASES = [(work, storage) for work in ("draw", "all") for storage in NAMES if storage != "mapped"]
+CASES += [("save", "ram"), ("load", "ram"), ("trajectories", "ram")]
+
+
+@pytest.mark.parametrize("times", [2 if LONG else 1, pytest.param(EXITS // len(CASES) + 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("work", "storage"), CASES)
+def test_daemon_threads_do_not_abort_the_process(
+    work: str, storage: str, times: int, folder: Path, record_property: Any
+) -> None:
+    record_property("cases", times)
     for number in range(times):
         place = folder / f"{number}"
         place.mkdir()
@@ -78,19 +87,3 @@ def ends(work: str, storage: str, folder: Path, times: int) -> None:
         assert done.returncode == 0, (number, done.stderr)
         if work != "trajectories":  # a buffer that is closed under its readers says so, and what it wrote at the end
             assert done.stderr == "", number
-
-
-CASES = [(work, storage) for work in ("draw", "all") for storage in NAMES if storage != "mapped"]
-CASES += [("save", "ram"), ("load", "ram"), ("trajectories", "ram")]
-
-
-@pytest.mark.parametrize(("work", "storage"), CASES)
-def test_daemon_threads_do_not_abort_the_process(work: str, storage: str, folder: Path) -> None:
-    ends(work, storage, folder, 2 if LONG else 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("work", "storage"), CASES)
-def test_they_never_do(work: str, storage: str, folder: Path, record_property: Any) -> None:
-    record_property("cases", EXITS // len(CASES) + 1)
-    ends(work, storage, folder, EXITS // len(CASES) + 1)

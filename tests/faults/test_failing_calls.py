@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import pytest
 from depth import eventually, some, some_of_each
+from failing import Failing, failing, serials
 from rollouts import simple
-from serials import serials
-from system_calls import KINDS, Done, System, counted, fault, kind_of, no_failed_sync_is_repeated, watched
+from system_calls import KINDS, System, counted, kind_of, no_failed_sync_is_repeated, watched
 
 from relive.errors import StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
@@ -102,34 +102,6 @@ class Life:
         assert len(names) == KEPT, "nothing is left behind"
 
 
-def test_the_order_of_calls_is_that_of_durability(folder):
-    """Check that a file is written and synced under another name, renamed, and its directory synced; then it counts."""
-    with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
-        buffer.add_trajectories([simple(k, length=2) for k in range(4)])
-        buffer.sync()
-        buffer.save_checkpoint(folder / "saved")
-        system.reset()
-        buffer.add_trajectories([simple(4, length=2)])
-        assert buffer.sync() == (5, 5, 5)
-        steps = [step for step in steps_of(system) if step != "write"]
-        assert steps == ["sync a file", "rename", "sync a directory"]
-        assert steps_of(system)[0] == "write"
-        system.reset()
-        buffer.save_checkpoint(folder / "saved")
-        # The directory's own name comes first. The index takes its name when the files have theirs.
-        assert steps_of(system) == ["sync a directory", "link", "sync a directory", "rename", "sync a directory"]
-
-
-def steps_of(system: System) -> list[str]:
-    """List calls that change something, in words."""
-    words = {"write": "write", "rename": "rename", "link": "link"}
-    return [
-        f"sync a {'directory' if args[1] else 'file'}" if name == "fsync" else words[name]
-        for name, args, _ in system.trace
-        if name in words or name == "fsync"
-    ]
-
-
 @pytest.mark.parametrize(("kind", "first"), some(KINDS, 1))
 @pytest.mark.parametrize("patience", [1, 3], ids=["once", "for some time"])
 def test_every_call_fails(kind, first, patience, folder, record_property):
@@ -141,26 +113,18 @@ def test_every_call_fails(kind, first, patience, folder, record_property):
     moments = some_of_each(range(1, len(names) + 1, patience), lambda k: (names[k - 1], behind[k - 1]), 1)
     told = reached = 0
     for k in moments:
-        verdict = fault(kind, k + first)
-        code = verdict.code if isinstance(verdict, Done) else verdict
+        verdict = failing(kind, first, k, 1 if patience == 1 else np.inf)
         with watched() as system:
             life = Life(folder / str(k), system, patience)
-            hit = []
-
-            def decide(name: str, number: int, k: int = k, hit: list[str] = hit, verdict: Any = verdict) -> Any:
-                if number < k or name == "preadv" or (patience == 1 and hit):
-                    return None
-                hit.append(name)
-                return verdict
-
-            system.decide = decide
+            system.decide = verdict
             life.live()
             no_failed_sync_is_repeated(system)
-        reached += bool(hit)
+        reached += bool(verdict.hit)
         told += bool(life.errors)
         assert all(re.match(r"(Expected|Could not) .+ - at `.+`", str(error)) for error in life.errors)
-        if hit and hit[0] in ("write", "fsync", "rename"):
-            assert life.errors, f"nobody was told that {hit[0]} failed"
+        if verdict.hit[:1] in (["write"], ["fsync"], ["rename"]):
+            assert life.errors, f"nobody was told that {verdict.hit} failed"
+            code = getattr(verdict.verdict, "code", verdict.verdict)
             assert any(os.strerror(code) in str(error) for error in life.errors)
     record_property("cases", reached)
     assert len(names) > 100
@@ -172,7 +136,7 @@ def test_every_call_fails(kind, first, patience, folder, record_property):
 def test_reads_fail(cache, folder):
     """Fail reads of single rows and of whole files: the error names the file, and the next draw is right."""
     with TrajectoryReplayBuffer(folder, seed=0) as buffer:
-        buffer.add_trajectories([simple(k, length=2) for k in range(3)])
+        add(buffer, 3)
     with watched() as system, TrajectoryReplayBuffer(folder, seed=0, cache_size=cache) as buffer:
         for k in range(1, 10):
             buffer._store.cache.ids.clear()
@@ -187,23 +151,15 @@ def test_reads_fail(cache, folder):
             assert serials(buffer) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("size", [1, 7, 4096])
+@pytest.mark.parametrize("size", [0, 1, 7, 4096])
 def test_short_writes_are_continued(size, folder):
-    with watched() as system:
-        life = Life(folder, system, 1)
-        system.decide = lambda name, number: [size] if name == "write" else None
-        life.live()
-        assert not life.errors
-        assert system.names().count("write") > 30 or size > 7
-
-
-def test_a_disk_that_takes_nothing(folder):
     """Check that a write of no bytes is a full disk, not a reason to try for ever."""
     with watched() as system:
         life = Life(folder, system, 2)
-        system.decide = lambda name, number: [0] if name == "write" else None
+        system.decide = lambda name, number: [size] if name == "write" else None
         life.live()
-        assert any("no byte" in str(error) for error in life.errors)
+        assert any("no byte" in str(error) for error in life.errors) if size == 0 else not life.errors
+        assert system.names().count("write") > 30 or size > 7
 
 
 @pytest.mark.parametrize("mode", ["memory", "disk"])
@@ -211,33 +167,31 @@ def test_an_interrupted_save_leaves_the_checkpoint_that_was_there(mode, folder, 
     """Interrupt the second save at calls of each kind: the first checkpoint or the second is loaded, whole."""
     seen = set()
 
-    def interrupted(k, system):
-        own, saved = folder / str(k) if mode == "disk" else None, folder / "saved" / str(k)
+    def interrupted(k: float, system: System) -> bool:
+        """Let all calls fail from the k-th on; return True if the save has failed."""
+        own, saved = folder / f"own{k}" if mode == "disk" else None, folder / f"saved{k}"
         with TrajectoryReplayBuffer(own, max_trajectories=3) as buffer:
-            buffer.add_trajectories([simple(serial, length=2) for serial in range(3)])
+            add(buffer, 3)
             buffer.save_checkpoint(saved)
-            buffer.add_trajectories([simple(serial, length=2) for serial in range(3, 5)])
+            add(buffer, 2, 3)
             buffer.sync()
             system.reset()
-            if k:
-                system.decide = lambda name, number: errno.EIO if number >= k else None
-            failed = False
-            try:
+            system.decide = system.decide if k == np.inf else Failing(errno.EIO, int(k), np.inf)
+            with contextlib.suppress(StorageError):
                 buffer.save_checkpoint(saved)
-            except StorageError:
-                failed = True
+                k = np.inf
             system.decide = lambda name, number: None
             for again in (False, True):
                 if again:
                     buffer.save_checkpoint(saved)
                 with TrajectoryReplayBuffer(seed=1) as loaded:
                     loaded.load_checkpoint(saved)
-                    found = tuple(serials(loaded))
-                    seen.add(found)
-                    assert found in ([(2, 3, 4)] if again or not failed else [(0, 1, 2), (2, 3, 4)])
-        return failed
+                    found = serials(loaded)
+                seen.add(tuple(found))
+                assert found in ([[2, 3, 4]] if again or k == np.inf else [[0, 1, 2], [2, 3, 4]])
+        return k != np.inf
 
-    names = counted(lambda system: interrupted(0, system))
+    names = counted(lambda system: interrupted(np.inf, system))
     seen.clear()
     moments = [*some_of_each(range(1, len(names) + 1), kind_of(names), 1), len(names) + 1]
     for k in moments:
@@ -247,6 +201,10 @@ def test_an_interrupted_save_leaves_the_checkpoint_that_was_there(mode, folder, 
     assert not failed, "the last one had nothing to fail of"
     assert len(names) > 10
     assert seen == {(0, 1, 2), (2, 3, 4)}
+
+
+def add(buffer: TrajectoryReplayBuffer, count: int, first: int = 0) -> None:
+    buffer.add_trajectories([simple(first + k, length=2) for k in range(count)])
 
 
 def test_an_error_is_told_before_anything_is_added(folder):
@@ -277,7 +235,7 @@ def test_an_error_is_told_before_anything_is_added(folder):
 def test_a_full_queue_and_a_full_disk_do_not_wait_for_each_other(folder):
     with watched() as system, TrajectoryReplayBuffer(folder, queue_bytes=0) as buffer:
         system.decide = lambda name, number: errno.ENOSPC if name == "write" else None
-        buffer.add_trajectories([simple(k, length=2) for k in range(3)])  # takes all or nothing, and does not hang
+        add(buffer, 3)  # takes all or nothing, and does not hang
         with pytest.raises(StorageError):
             buffer.sync()
         system.decide = lambda name, number: None
@@ -328,18 +286,13 @@ def test_statements_of_the_index_fail(folder, record_property, monkeypatch):
             (db,), told = made, 0
             db.k = k
             for serial in range(5):
-                for _ in range(3):
-                    try:
-                        buffer.add_trajectories([simple(serial, length=2)])
-                        break
-                    except StorageError:
-                        told += 1
-                for _ in range(3):
-                    try:
-                        buffer.sync()
-                        break
-                    except StorageError as error:
-                        told += "disk I/O error" in str(error)
+                for call in (lambda serial=serial: add(buffer, 1, serial), buffer.sync):
+                    for _ in range(3):
+                        try:
+                            call()
+                            break
+                        except StorageError as error:
+                            told += "disk I/O error" in str(error)
             assert serials(buffer) == [2, 3, 4]
         with TrajectoryReplayBuffer(folder / str(k), seed=0) as again:
             assert serials(again) == [2, 3, 4]
@@ -363,11 +316,11 @@ def files_of_at_most(nbytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("limit", [0, 100, 3000, 20_000, 40_000])
+@pytest.mark.parametrize("limit", some([0, 100, 3000, 20_000, 40_000], 3))
 def test_files_that_may_not_grow(limit, folder):
     """Set the system's own limit, which cuts writes short first, then refuses them; it holds for the index, too."""
     with TrajectoryReplayBuffer(folder, seed=0, enable_cache=False) as buffer:
-        buffer.add_trajectories([simple(k, length=2) for k in range(3)])
+        add(buffer, 3)
         buffer.sync()
         added = 3
         with files_of_at_most(limit):
@@ -409,4 +362,4 @@ def test_an_index_that_is_full(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TrajectoryReplayBuffer(folder).close()
-    assert np.all([not bad for bad in verify(folder)])
+    assert verify(folder) == []

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from depth import LONG, some, some_of_each
+from failing import failing, serials
 from rollouts import simple
-from serials import serials
-from system_calls import KINDS, Done, System, counted, fault, watched
+from system_calls import KINDS, System, counted, watched
 
 from relive.errors import StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
@@ -63,19 +63,11 @@ def test_every_call_of_a_load_fails(
     """Check that the buffer keeps its trajectories, or asks for another load; so does the next one there."""
     seen: set[tuple[Any, ...]] = set()
     names = counted(lambda system: loaded_once(folder / "whole", checkpoint, system))
-    moments = some_of_each(range(1, len(names) + 1, patience), lambda k: names[k - 1], 3)
+    moments = some_of_each(range(1, len(names) + 1, patience), lambda k: names[k - 1], 2)
     for k in [*moments, len(names) + 1]:
         with watched() as system, lived(folder / str(k)) as buffer:
             system.reset()
-            hit: list[str] = []
-
-            def decide(name: str, number: int, k: int = k, hit: list[str] = hit) -> int | Done | None:
-                if number < k or len(hit) >= patience or name == "preadv":
-                    return None
-                hit.append(name)
-                return fault(kind, k + first)
-
-            system.decide = decide
+            system.decide = verdict = failing(kind, first, k, patience)
             outcome: Any = NEW
             try:
                 buffer.load_checkpoint(checkpoint)
@@ -90,11 +82,11 @@ def test_every_call_of_a_load_fails(
             if outcome != "half loaded":
                 assert serials(buffer) == (OLD if outcome == OLD else NEW)
                 left = [name for name in os.listdir(folder / str(k)) if name.startswith(".tmp")]
-                assert not left or len(hit) > 1, "tidied up, unless that failed, too"
+                assert not left or len(verdict.hit) > 1, "tidied up, unless that failed, too"
         assert reopened(folder / str(k)) == (OLD if outcome == OLD else NEW)
         seen.add(tuple(outcome))
     record_property("cases", len(moments))
-    assert not hit
+    assert not verdict.hit
     assert len(names) > 20
     assert seen == {tuple(OLD), tuple(NEW), tuple("half loaded"), tuple("loaded again")}
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
+import signal
 import stat
-import time
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from depth import eventually, some, some_of_each
+from failing import failing
+from forking import forked
 from rollouts import simple
-from saved_lives import SAMPLERS, SCHEMA, build, live, numbers, only_saves, rounds_of
-from system_calls import KINDS, Done, System, counted, fault, kind_of, no_failed_sync_is_repeated, open_files, watched
+from saved_lives import SCHEMA, build, live, numbers, only_saves, rounds_of
+from system_calls import KINDS, System, counted, kind_of, no_failed_sync_is_repeated, open_files, watched
 
 import relive
 from relive.checkpoints.inspection import verify as verify_saves
@@ -44,31 +47,21 @@ def test_every_call_of_a_save_fails(
 
     names = counted(whole, BACK_ENDS[-1])
     for k in [*some_of_each(range(1, len(names) + 1), kind_of(names), 2), len(names) + 1]:
-        path, failed = folder / str(k), False
+        path, errors = folder / str(k), []
         with watched(BACK_ENDS[-1]) as system:
             buffer = build()
             live(buffer, 0)
             buffer.save(path, keep=keep)
             live(buffer, 1)
             system.reset()
-            hit: list[str] = []
-
-            def decide(name: str, number: int, k: int = k, hit: list[str] = hit) -> int | Done | None:
-                if number < k or (hit and not for_good):
-                    return None
-                hit.append(name)
-                return fault(kind, k + first)
-
-            system.decide = decide
-            saved = None
+            system.decide = verdict = failing(kind, first, k, math.inf if for_good else 1)
             try:
-                saved = buffer.save(path, keep=keep, wait=bool(k % 3))
-                saved.wait()
+                buffer.save(path, keep=keep, wait=bool(k % 3)).wait()
             except StorageError as error:
-                failed = True
-                text = str(error)
-            assert not failed or re.match(r"(Expected|Could not) .+ - at `.+`", text)
-            assert failed or hit[:1] not in (["write"], ["fsync"], ["rename"])
+                errors.append(str(error))
+            failed = bool(errors)
+            assert all(re.match(r"(Expected|Could not) .+ - at `.+`", error) for error in errors)
+            assert failed or verdict.hit[:1] not in (["write"], ["fsync"], ["rename"])
             no_failed_sync_is_repeated(system)
             system.decide = lambda name, number: None
             rounds = rounds_of(relive.load(path), [1, 2] if failed else [2])
@@ -77,7 +70,7 @@ def test_every_call_of_a_save_fails(
             buffer.save(path, keep=keep)
             assert rounds_of(relive.load(path), [3]) == 3
             only_saves(path, keep)
-    assert not hit
+    assert not verdict.hit
     record_property("cases", len(names))
     assert len(names) > 30
     assert found == {(True, 1), (True, 2), (False, 2)}
@@ -172,19 +165,18 @@ def test_one_save_at_a_time(folder: Path) -> None:
     buffer = build()
     buffer.save(folder)
     reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
+
+    def hold() -> None:
         held = relive._disk.files.Folder(folder)
         held.lock("")
         os.write(writing, b"x")
-        time.sleep(60)
-        os._exit(held is None)
-    os.read(reading, 1)
-    with pytest.raises(StorageError, match=r"Could not lock .* wait for the save that is being written"):
-        buffer.save(folder)
-    assert numbers(folder) == [1]
-    os.kill(child, 9)
-    os.waitpid(child, 0)
+        signal.pause()
+
+    with forked(hold, endless=True):
+        os.read(reading, 1)
+        with pytest.raises(StorageError, match=r"Could not lock .* wait for the save that is being written"):
+            buffer.save(folder)
+        assert numbers(folder) == [1]
     assert buffer.save(folder).number == 2
 
 
@@ -204,18 +196,6 @@ def test_a_save_that_is_replaced_while_it_is_opened(folder: Path) -> None:
 
         system.before = before
         assert rounds_of(relive.load(folder), [2]) == 2
-
-
-def test_priorities_go_from_one_sampler_to_another(folder: Path) -> None:
-    """Check for raw ones, whichever of the two had them."""
-    for one, other in (("stored", "prioritized"), ("prioritized", "stored")):
-        buffer = build(one)
-        for serial in range(9):
-            live(buffer, serial)
-        buffer.save(folder / one)
-        loaded = relive.load(folder / one, sampler=SAMPLERS[other])
-        ids = buffer.sample(50).ids
-        assert loaded.priorities(ids) == pytest.approx(buffer.priorities(ids), rel=1e-12)
 
 
 def test_names_that_files_use_themselves_are_refused() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import LONG, eventually, soon
+from depth import eventually, soon
 from storages import NAMES
 
 import relive
@@ -96,8 +96,11 @@ def made(storage: str, **choices: Any) -> relive.ReplayBuffer:
     return buffer
 
 
-def many_forks(storage: str, folder: Path, forks: int) -> None:
-    buffer = made(storage)
+@pytest.mark.parametrize("forks", [7, pytest.param(FORKS // 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("storage", [name for name in NAMES if name != "mapped"])
+def test_a_child_works_or_refuses(storage: str, forks: int, folder: Path, record_property: Any) -> None:
+    record_property("cases", forks)
+    buffer = made(storage, limiter=relive.RateLimiter(1, 1, error_buffer=1e12))
     t, saves = [40.0], list[relive.Saved]()
 
     def add() -> None:
@@ -124,7 +127,11 @@ def many_forks(storage: str, folder: Path, forks: int) -> None:
         with own.prefetch(64) as batches:
             assert len(next(batches).ids) == 64
         assert own.sample(1000).obs.shape == (1000, 64)
+        own.read(own.sample(1).ids)
         own.update_priorities([0], [2.0])
+        assert len(list(own.batches(500))) >= 1
+        own.cut([2])
+        assert len(own) == own.stats().size
 
     buffer.save(folder / "first")
     results = []
@@ -137,11 +144,6 @@ def many_forks(storage: str, folder: Path, forks: int) -> None:
     buffer.close()
     # Others draw with samplers of their own: a child of the creator refuses to.
     assert set(results) == ({"done"} if storage == "ram" else {"refused"})
-
-
-@pytest.mark.parametrize("storage", [name for name in NAMES if name != "mapped"])
-def test_a_child_works_or_refuses(storage: str, folder: Path) -> None:
-    many_forks(storage, folder, 7)
 
 
 @pytest.mark.parametrize(
@@ -172,33 +174,6 @@ def test_a_fork_waits_for_an_import(module: str, call: Callable[..., object], fo
         thread.join()
 
     assert in_a_child(parent) == "done"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("storage", [name for name in NAMES if name != "mapped"])
-def test_a_thousand_children_work_or_refuse(storage: str, folder: Path, record_property: Any) -> None:
-    record_property("cases", FORKS // 2)
-    many_forks(storage, folder, FORKS // 2)
-
-
-@pytest.mark.parametrize("work", ["add", "cut", "len", "stats", "read", "sample", "update", "batches", "save"])
-def test_a_child_of_a_process_that_draws(work: str, folder: Path) -> None:
-    buffer = made("ram", limiter=relive.RateLimiter(1, 1, error_buffer=1e12))
-    calls: dict[str, Callable[[], object]] = {
-        "add": lambda: buffer.add(env_ids=[2], **step(0.0)),
-        "cut": buffer.cut,
-        "len": lambda: len(buffer),
-        "stats": buffer.stats,
-        "read": lambda: buffer.read([0]),
-        "sample": lambda: buffer.sample(32),
-        "update": lambda: buffer.update_priorities([0], [1.0]),
-        "batches": lambda: list(buffer.batches(16)),
-        "save": lambda: buffer.save(folder / "child"),
-    }
-    with at_work(lambda: buffer.sample(2000), lambda: buffer.sample(64)):
-        eventually(lambda: buffer.stats().drawn > 4000)
-        for _ in range(3 if LONG else 1):
-            assert in_a_child(calls[work]) == "done"
 
 
 def test_a_child_that_is_forked_while_a_save_is_written_saves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

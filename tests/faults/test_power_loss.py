@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import random
-import shutil
 import time
 import warnings
 from collections.abc import Sequence
@@ -23,9 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from depth import LONG
-from exploring import Explorer
-from power import Event, World
-from recording import Recorder, recorded
+from power import Event
+from recording import Explorer, Recorder
 from rollouts import leaves, simple
 
 from relive.trajectories import TrajectoryReplayBuffer
@@ -171,9 +169,7 @@ class Lives(Explorer):
 
     def record(self, script: str, own: str | None = OWN) -> list[Event]:
         """Record the events of a life."""
-        with recorded(recorder := Recorder(self._place(), self.archive)):
-            Life(recorder, 0, own).run(script)
-        return recorder.events
+        return self.recorded(lambda recorder: Life(recorder, 0, own).run(script))
 
     def kind(self, name: str) -> bool:
         return name == OWN
@@ -181,22 +177,17 @@ class Lives(Explorer):
     def seen(self, name: str, path: Path) -> Found:
         return self._opened(path) if name == OWN else self._loaded(path)
 
-    def recover(self, events: Sequence[Event]) -> None:
-        """Kill the process after these events; lose the power at every moment of the next one's life."""
-        world, root = World(self.archive, events), self._place()
-        for name in world.directories:
-            self.archive.show(world.living(name), root / name)
-        with warnings.catch_warnings(), recorded(recorder := Recorder(root, self.archive, events)):
+    def next_one(self, recorder: Recorder) -> None:
+        before = dict(recorder.world.wanted)
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             life = Life(recorder, LATER)
-            life.add(2)
-            for name, wanted in world.wanted.items():
-                saved = {pair for one in wanted for pair in one.most}
-                if name != OWN and all(dict(saved).get(id_, serial) == serial for id_, serial in life.kept):
-                    life.save(name)
-            life.buffer.close()
-        self.explore(recorder.events, len(events))
-        shutil.rmtree(root)
+        life.add(2)
+        for name, wanted in before.items():
+            saved = {pair for one in wanted for pair in one.most}
+            if name != OWN and all(dict(saved).get(id_, serial) == serial for id_, serial in life.kept):
+                life.save(name)
+        life.buffer.close()
 
     def _opened(self, path: Path) -> Found:
         """Open a buffer in its directory; return its contents, and sometimes add to them."""
@@ -264,20 +255,15 @@ def test_power_is_lost_once(folder: Path, record_property: Any) -> None:
     explorer = Lives(folder, 6 if LONG else 2)
     explorer.explore(explorer.record(SHORT))
     explorer.explore(explorer.record(IN_MEMORY, own=None))
-    assert len(explorer.found) > (700 if LONG else 200)
-    record_property("cases", len(explorer.found))
-    assert explorer.archive.unharmed(), "a finished file was written to"
+    explorer.ended(700 if LONG else 200, record_property)
 
 
 def test_power_is_lost_after_a_kill(folder: Path, record_property: Any) -> None:
     """Check that an opened directory is not built on names that need not be on the disk yet."""
     explorer = Lives(folder, 4 if LONG else 2)
     events = explorer.record(SHORT)
-    for moment in explorer.rng.sample(moments(events), 7 if LONG else 2):
-        explorer.recover(events[:moment])
-    assert len(explorer.found) > (350 if LONG else 80)
-    record_property("cases", len(explorer.found))
-    assert explorer.archive.unharmed(), "a finished file was written to"
+    explorer.recover(events, moments(events), 7 if LONG else 2)
+    explorer.ended(350 if LONG else 80, record_property)
 
 
 @pytest.mark.slow
@@ -287,8 +273,5 @@ def test_power_is_lost_in_long_lives(seed: int, folder: Path, record_property: A
     explorer = Lives(folder, 40, seed)
     events = explorer.record(script(random.Random(seed)))
     explorer.explore(events)
-    for moment in explorer.rng.sample(moments(events), 30):
-        explorer.recover(events[:moment])
-    assert len(explorer.found) > 17_000
-    record_property("cases", len(explorer.found))
-    assert explorer.archive.unharmed(), "a finished file was written to"
+    explorer.recover(events, moments(events), 30)
+    explorer.ended(17_000, record_property)

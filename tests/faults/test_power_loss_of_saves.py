@@ -5,9 +5,7 @@ Leaving out any of its syncs is found. The normal run looks at some hundred dire
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,9 +13,8 @@ from typing import Any, NamedTuple
 import plain_saves
 import pytest
 from depth import LONG
-from exploring import Explorer
-from power import Event, World
-from recording import Recorder, recorded
+from power import Event
+from recording import Explorer, Recorder
 from saved_lives import build, live, numbers, only_saves, rounds_of
 
 import relive
@@ -50,7 +47,8 @@ class Saves(Explorer):
 
     def record(self, keep: int, saves: int = 3, auto: bool = False) -> list[Event]:
         """Record the events of its life; `auto`: its autosave saves it."""
-        with recorded(recorder := Recorder(self._place(), self.archive)), contextlib.ExitStack() as ended:
+
+        def life(recorder: Recorder) -> None:
             buffer, path, saving = build(), recorder.root / NAME, None
             for serial in range(saves):
                 live(buffer, serial)
@@ -58,11 +56,13 @@ class Saves(Explorer):
                 if not auto:
                     buffer.save(path, keep=keep)
                 elif saving is None:
-                    saving = ended.enter_context(buffer.autosave(path, every=3600, keep=keep))
+                    saving = buffer.autosave(path, every=3600, keep=keep)
                 else:
                     saving._again()  # what its thread calls
                 recorder.note("want", NAME, (Newer(serial + 1, serial + 1),))
-        return recorder.events
+            buffer.close()
+
+        return self.recorded(life)
 
     def seen(self, name: str, path: Path) -> tuple[int, ...]:
         """Return the rounds of each save; sometimes the buffer continues, and is saved again."""
@@ -102,9 +102,7 @@ class Varied(Saves):
 
     def script(self, script: str) -> list[Event]:
         """Record the events of its life."""
-        with recorded(recorder := Recorder(self._place(), self.archive)):
-            self.go_on(recorder, script.split(", "), plain_saves.build(), 0)
-        return recorder.events
+        return self.recorded(lambda recorder: self.go_on(recorder, script.split(", "), plain_saves.build(), 0))
 
     def go_on(self, recorder: Recorder, steps: Sequence[str], buffer: Any, rounds: int) -> None:
         path = recorder.root / NAME
@@ -122,18 +120,10 @@ class Varied(Saves):
                 buffer.save(path, keep=int(keep), wait=what == "save").wait()
                 recorder.note("want", NAME, (Newer(rounds, rounds),))
 
-    def recover(self, events: Sequence[Event]) -> None:
-        """Kill the process after these events; lose the power at every moment of what the next one does."""
-        world, root = World(self.archive, events), self._place()
-        for name in world.directories:
-            self.archive.show(world.living(name), root / name)
-        with recorded(recorder := Recorder(root, self.archive, events)):
-            there = numbers(root / NAME)
-            buffer = relive.load(root / NAME) if there else plain_saves.build()
-            rounds = plain_saves.rounds_of(buffer)
-            self.go_on(recorder, ["save 2", "save 1"], buffer, rounds)
-        self.explore(recorder.events, len(events))
-        shutil.rmtree(root)
+    def next_one(self, recorder: Recorder) -> None:
+        path = recorder.root / NAME
+        buffer = relive.load(path) if numbers(path) else plain_saves.build()
+        self.go_on(recorder, ["save 2", "save 1"], buffer, plain_saves.rounds_of(buffer))
 
     def seen(self, name: str, path: Path) -> tuple[int, ...]:
         """Return the rounds of each save."""
@@ -152,21 +142,7 @@ def moments(events: Sequence[Event]) -> list[int]:
 def test_power_is_lost_once(keep: int, auto: bool, folder: Path, record_property: Any) -> None:
     explorer = Saves(folder, 16 if LONG else 6)
     explorer.explore(explorer.record(keep, auto=auto))
-    assert len(explorer.found) > (80 if LONG else 40)
-    record_property("cases", len(explorer.found))
-    assert explorer.archive.unharmed(), "a finished file was written to"
-
-
-@pytest.mark.slow
-def test_power_is_lost_in_a_varied_life(folder: Path, record_property: Any) -> None:
-    explorer = Varied(folder, 60 if LONG else 8)
-    events = explorer.script(SCRIPT)
-    explorer.explore(events)
-    for moment in explorer.rng.sample(moments(events), 7 if LONG else 2):
-        explorer.recover(events[:moment])
-    assert len(explorer.found) > (5000 if LONG else 500)
-    record_property("cases", len(explorer.found))
-    assert explorer.archive.unharmed(), "a finished file was written to"
+    explorer.ended(80 if LONG else 40, record_property)
 
 
 @pytest.mark.slow
@@ -177,22 +153,19 @@ def test_power_is_lost_in_many_ways(seed: int, folder: Path, record_property: An
     events = explorer.record(1 + seed % 2, 4, auto=seed >= 2)
     for _ in range(50):
         explorer.explore(events)
-    assert len(explorer.found) > 1000
-    record_property("cases", len(explorer.found))
+    explorer.ended(1000, record_property)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_power_is_lost_in_long_varied_lives(seed: int, folder: Path, record_property: Any) -> None:
-    """Explore more than 100,000 states in all four."""
-    explorer = Varied(folder, 100, seed)
+@pytest.mark.parametrize("seed", [None, *range(4)])
+def test_power_is_lost_in_a_varied_life(seed: int | None, folder: Path, record_property: Any) -> None:
+    """Explore some hundred states, then more than 100,000 in all four."""
+    limit, kills, least = (100, 60, 25_000) if seed is not None else (60, 7, 5000) if LONG else (8, 2, 500)
+    explorer = Varied(folder, limit, seed or 0)
     events = explorer.script(SCRIPT)
     explorer.explore(events)
-    for moment in explorer.rng.sample(moments(events), 60):
-        explorer.recover(events[:moment])
-    assert len(explorer.found) > 25_000
-    record_property("cases", len(explorer.found))
-    assert explorer.archive.unharmed(), "a finished file was written to"
+    explorer.recover(events, moments(events), kills)
+    explorer.ended(least, record_property)
 
 
 NEEDED = 7 + 6  # of the first save, which makes two directories, and of the second, which removes the first

@@ -6,14 +6,14 @@ Nothing here may hang: whatever takes too long ends the process, with a tracebac
 from __future__ import annotations
 
 import faulthandler
-import sys
+import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
-from children import run_program
-from interrupted_lives import SAMPLERS, calls, lived, prioritizes
-from interrupts import State, run
+from interrupted_lives import SAMPLERS, State, Streams, calls, lived, prioritizes, run
 
 import relive
 from relive._ring import kernels as _kernels
@@ -43,8 +43,8 @@ def look(buffer: relive.ReplayBuffer) -> None:
     assert repr(buffer).startswith("ReplayBuffer(")
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_looking_at_any_line_changes_nothing(sampler: str) -> None:
+def each_call(sampler: str) -> Iterator[tuple[relive.ReplayBuffer, str, Any, State]]:
+    """Yield a buffer as it is before each of its calls, the call, and the state after it."""
     buffer, streams = lived(SAMPLERS[sampler], 11)
     for name, call in calls(buffer, streams).items():
         buffer.stats()  # what came before is looked at in both cases
@@ -52,7 +52,14 @@ def test_looking_at_any_line_changes_nothing(sampler: str) -> None:
         call()
         after = State(buffer)
         before.restore()
-        lines = run(call, lambda number: look(buffer) if number % 5 == 0 else None)
+        yield buffer, name, call, after
+        before.restore()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_looking_at_any_line_changes_nothing(sampler: str) -> None:
+    for buffer, name, call, after in each_call(sampler):
+        lines = run(call, lambda number, buffer=buffer: look(buffer) if number % 5 == 0 else None)
         assert len(lines) > 3 or without_python(name)
         if name not in ("stats", "can_sample"):
             buffer.stats()
@@ -60,106 +67,57 @@ def test_looking_at_any_line_changes_nothing(sampler: str) -> None:
             after.restore()
             buffer.stats()
             assert now.holds() or name == "sample", name
-        before.restore()
 
 
 @pytest.mark.parametrize("sampler", ["episodes", "prioritized"])
 def test_changing_calls_are_refused_inside_a_call(sampler: str) -> None:
-    buffer, streams = lived(SAMPLERS[sampler], 11)
-    step, ids = streams.step(), [20]
-    inner: list[Callable[[], Any]] = [lambda: buffer.add(**step), lambda: buffer.sample(3), lambda: buffer.read(ids)]
-    inner += [buffer.cut, lambda: buffer.extend(**{key: value[:, None] for key, value in step.items()})]
-    inner += [buffer.clear, lambda: buffer.follow(ids, 1), lambda: buffer.column("reward")]
-    if prioritizes(buffer):
-        inner.append(lambda: buffer.update_priorities(ids, [1.0]))
-    refused = []
+    step, ids = Streams().step(), [20]
+    for buffer, name, call, after in each_call(sampler):
+        inner: list[Callable[[], Any]] = [
+            partial(buffer.add, **step),
+            partial(buffer.sample, 3),
+            buffer.cut,
+            buffer.clear,
+        ]
+        inner += [partial(buffer.extend, **{key: value[:, None] for key, value in step.items()})]
+        inner += [partial(buffer.read, ids), partial(buffer.follow, ids, 1), partial(buffer.column, "reward")]
+        if prioritizes(buffer):
+            inner.append(partial(buffer.update_priorities, ids, [1.0]))
+        refused = []
 
-    def meddle(number: int) -> None:
-        if not buffer._core.lock.taken():
-            return
-        with pytest.raises(ReliveError, match=r"one inside another call of the same thread - .*set a flag in the sig"):
-            inner[number % len(inner)]()
-        refused.append(number)
+        def meddle(number: int, buffer: Any = buffer, inner: Any = inner, refused: Any = refused) -> None:
+            if buffer._core.lock.taken():
+                refused.append(number)
+                text = r"one inside another call of the same thread - .*set a flag in the sig"
+                with pytest.raises(ReliveError, match=text):
+                    inner[number % len(inner)]()
 
-    for name, call in calls(buffer, streams).items():
-        if name in ("stats", "can_sample"):
-            continue
-        buffer.stats()
-        before = State(buffer)
-        call()
-        after = State(buffer)
-        before.restore()
-        refused.clear()
-        run(call, meddle)
-        assert refused or without_python(name), name
-        assert after.holds(), name
-        before.restore()
+        if name not in ("stats", "can_sample"):
+            run(call, meddle)
+            assert refused or without_python(name), name
+            assert after.holds(), name
 
 
-SCRIPT = """
-import random, signal, sys, warnings
-import numpy as np, ranked_sampler, relive
-from relive.errors import ReliveError
+@pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized()], ids=repr)
+def test_a_hook_of_warnings_looks_at_the_buffer_that_warns(sampler: relive.Uniform) -> None:
+    schema, told = relive.Schema(obs=relive.Field((3,)), action=relive.Field()), []
+    buffer = relive.ReplayBuffer(schema, 64, num_envs=2, sampler=sampler, seed=0)
 
-schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
-def make(sampler):
-    return relive.ReplayBuffer(schema, 64, num_envs=2, sampler=sampler, seed=0)
-def step(t, jump=0.0):
-    obs = np.full((2, 3), t, np.float32)
-    off = np.zeros(2, bool)
-    number = np.full(2, t, np.float32)
-    after = obs + np.float32(1 + jump)
-    return dict(obs=obs, action=number, reward=number, next_obs=after, terminated=off, truncated=off)
+    def step(t: int, jump: float = 0.0, **more: Any) -> dict[str, Any]:
+        number, no = np.full(2, t), np.zeros(2, bool)
+        obs = np.full((2, 3), t)
+        return {"obs": obs, "next_obs": obs + 1 + jump, "action": number, "reward": number,
+                "terminated": no, "truncated": no, **more}  # fmt: skip
 
-def hook():
-    "The buffer's own warning makes the caller look at the buffer."
-    for sampler in (relive.Uniform(), relive.Prioritized()):
-        buffer, told = make(sampler), []
-        def showwarning(text, *_):
-            told.append((str(text), buffer.stats().added, len(buffer), buffer.can_sample(1)))
-        warnings.showwarning = showwarning
+    def hook(text: Any, *_: object) -> None:
+        told.append((str(text), buffer.stats().added, len(buffer), buffer.can_sample(1)))
+
+    with warnings.catch_warnings():
         warnings.simplefilter("always")
+        warnings.showwarning = hook  # type: ignore[assignment]
         for t in range(200):
             buffer.add(**step(t, jump=0.5))
-        buffer.add(**{**step(0), "next_obs": None, "truncated": np.ones(2, bool)})
-        assert len(told) == 2 and "`next_obs`" in told[1][0], told
-        assert told[1][1:] == (400, len(buffer), True), told
-
-def handler():
-    "A timer's handler looks and meddles while the main program works."
-    refused = 0
-    for sampler in (relive.Uniform(over="episodes"), relive.Prioritized(), ranked_sampler.Ranked()):
-        buffer, added, random_ = make(sampler), 0, random.Random(0)
-        def on_alarm(*_):
-            global refused, added
-            buffer.stats(), buffer.can_sample(4), len(buffer), repr(buffer)
-            try:
-                buffer.add(**step(10_000))
-                added += 2
-            except ReliveError as error:
-                assert "inside another call" in str(error), error
-                refused += 1
-        globals().update(added=0, refused=refused)
-        buffer.add(**step(0))
-        signal.signal(signal.SIGALRM, on_alarm)
-        for t in range(1, 400):
-            signal.setitimer(signal.ITIMER_REAL, 2e-6 + random_.expovariate(1e4))
-            buffer.add(**step(t))
-            batch = buffer.sample(16)
-            if buffer.sampler.prioritizes:
-                buffer.update_priorities(batch.ids, batch.reward)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        assert buffer.stats().added == 2 * 400 + globals()["added"], buffer.stats()
-        refused = globals()["refused"]
-    assert refused > 5, refused
-
-warnings.simplefilter("ignore")
-globals()[sys.argv[1]]()
-print("done")
-"""
-
-
-@pytest.mark.parametrize("scenario", ["hook", "handler"])
-def test_it_does_not_hang(scenario: str) -> None:
-    ran = run_program(SCRIPT, scenario, path=sys.path)
-    assert (ran.stdout, ran.returncode) == ("done\n", 0), ran.stderr
+        buffer.add(**step(0, next_obs=None, truncated=np.ones(2, bool)))
+    assert len(told) == 2
+    assert "`next_obs`" in told[1][0]
+    assert told[1][1:] == (400, len(buffer), True)

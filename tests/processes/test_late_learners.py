@@ -7,36 +7,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bursts import LANES, Bursts
 
 import relive
 from relive._ring import kernels
 from relive.processes import joint
 
 pytestmark = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published natively")
-LANES, STEPS, BURST = 2, 40_000, 30_000  # a lane
+STEPS, BURST = 40_000, 30_000  # a lane
 BOUND = 25_000  # rows that a draw may take in beside writers that add BURST of them at each of its looks
-SCHEMA = relive.Schema(obs=relive.Field(dtype=np.int64), action=relive.Field())
+
+
 SAMPLERS = [relive.Uniform(), relive.Prioritized(alpha=0.5, beta=0.5), relive.Prioritized(weights="none")]
 
 
-class Run:
-    """A shared buffer whose lanes a writer fills, a burst whenever the learner looks at them."""
+class Run(Bursts):
+    """A learner and its writer, which adds a burst whenever the learner looks at the lanes."""
 
-    def __init__(self, sampler: Any, **choices: Any) -> None:
-        self.buffer = relive.ReplayBuffer(
-            SCHEMA, LANES * STEPS, num_envs=LANES, storage=relive.Shared(), sampler=sampler, seed=0, **choices
-        )
-        self.writer = self.buffer.writer()
-        self.steps, self.bursts, self.size = 0, 0, BURST // LANES
-
-    def burst(self, steps: int) -> None:
-        rows = np.tile(np.arange(self.steps, self.steps + steps), (LANES, 1))
-        flags, zeros = np.zeros((LANES, steps), bool), np.zeros((LANES, steps), np.float32)
-        given = {"priority": 1.0 + rows % 2} if self.buffer.sampler.prioritizes else {}
-        self.writer.extend(
-            obs=rows, next_obs=rows + 1, action=zeros, reward=zeros, terminated=flags, truncated=flags, **given
-        )
-        self.steps += steps
+    bursts, size = 0, BURST // LANES
 
     def known(self) -> int:
         """Return how many items the sampler has, as of its last refresh."""
@@ -44,19 +32,12 @@ class Run:
         assert share is not None
         return share().count
 
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.writer.close()
-        self.buffer.close()
-
 
 @pytest.fixture(params=SAMPLERS, ids=repr)
 def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a run of which `bursts` of the next looks find that many more steps in each lane."""
     look: Callable[[Any], None] = joint.JointAccess.look
-    with Run(request.param) as made:
+    with Run(STEPS, 2, sampler=request.param, seed=0) as made:
 
         def look_and_find_more(self: Any) -> None:
             if made.bursts:
@@ -69,6 +50,7 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_draw_takes_in_a_bounded_number_of_rows(run: Run) -> None:
+    """Check that statistics say what waits, too."""
     run.burst(STEPS)
     run.bursts = 3
     batch = run.buffer.sample(64)
@@ -76,19 +58,13 @@ def test_a_draw_takes_in_a_bounded_number_of_rows(run: Run) -> None:
     np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)
     np.testing.assert_array_equal(batch.obs, batch.ids // LANES)
     before, run.bursts = run.known(), 1
-    run.buffer.sample(64)
-    assert 0 < run.known() <= before + BOUND // 2, "and so on while it is outrun"
-
-
-def test_statistics_say_what_waits(run: Run) -> None:
-    run.burst(STEPS)
-    run.bursts = 3
-    run.buffer.sample(64)
-    run.bursts = 1
     stats = run.buffer.stats()
     assert stats.size == len(run.buffer) == LANES * STEPS
     assert stats.drawable == run.known() <= BOUND
     assert stats.drawable + stats.waiting == stats.size
+    run.bursts = 1
+    run.buffer.sample(64)
+    assert 0 < run.known() <= before + BOUND // 2, "and so on while it is outrun"
 
 
 def test_all_is_taken_in_when_the_writers_are_slower(run: Run) -> None:
@@ -124,9 +100,8 @@ def test_of_a_lane_of_which_half_waits_the_newest_rows_come_next(run: Run) -> No
     assert (stats.drawable, stats.waiting) == (len(run.buffer), 0)
 
 
+@pytest.mark.parametrize("run", SAMPLERS[1:], ids=repr, indirect=True)
 def test_what_waits_gets_no_priority_and_later_its_own(run: Run) -> None:
-    if not run.buffer.sampler.prioritizes:
-        pytest.skip("a sampler without priorities")
     run.burst(STEPS // 4)
     run.bursts, run.size = 2, 3000
     run.buffer.sample(64)
@@ -143,9 +118,8 @@ def test_what_waits_gets_no_priority_and_later_its_own(run: Run) -> None:
 
 def test_draws_of_a_learner_that_keeps_up_are_the_same(run: Run) -> None:
     """Check that one that takes in a large burst in pieces draws what a buffer of its own would."""
-    alone = relive.ReplayBuffer(SCHEMA, LANES * STEPS, num_envs=LANES, sampler=run.buffer.sampler, seed=0)
-    own = Run.__new__(Run)
-    own.buffer, own.writer, own.steps = alone, alone, 0  # type: ignore[assignment]
+    own = Run(STEPS, 2, shared=False, sampler=run.buffer.sampler, seed=0)
+    alone = own.buffer
     for steps in (STEPS, 100, STEPS // 2, 7):
         run.burst(steps)
         own.burst(steps)

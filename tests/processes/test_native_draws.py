@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bursts import Bursts
 from forking import forked
 from whole_rows import native
 
@@ -19,8 +20,9 @@ from relive.errors import ReliveError
 from relive.processes._description import REDRAWN
 
 pytestmark = native
-LANES, STEPS = 2, 200  # a lane
-SCHEMA = relive.Schema(obs=relive.Field(dtype=np.int64), action=relive.Field())
+STEPS = 200  # a lane
+
+
 ITEMS = [relive.Transitions(n_step=2), relive.Sequences(4)]
 SAMPLERS = [
     relive.Uniform(),
@@ -51,14 +53,11 @@ class Bursting(Tally):
         self.at_look: Callable[[], None] | None = None
 
 
-class Run:
+class Run(Bursts):
     """A shared buffer, its writer, and its calls: native ones, or those in Python."""
 
     def __init__(self, item: Any, sampler: Any, by_frame: bool) -> None:
-        self.buffer = relive.ReplayBuffer(
-            SCHEMA, LANES * STEPS, num_envs=LANES, item=item, sampler=sampler, storage=relive.Shared(), seed=3
-        )
-        self.writer, self.steps = self.buffer.writer(), 0
+        super().__init__(STEPS, 3, 23, item=item, sampler=sampler, seed=3)
         core = self.buffer._core
         self.tally = Bursting(np.random.default_rng(3))
         self.core: Core = core.__replace__(tally=self.tally)
@@ -66,24 +65,6 @@ class Run:
         assert "sample" in found
         self.sample = partial(drawing.sample, self.core) if by_frame else found["sample"]
         self.update = partial(drawing.update_priorities, self.core) if by_frame else found.get("update_priorities")
-
-    def burst(self, steps: int) -> None:
-        if not steps:
-            return
-        rows = np.tile(np.arange(self.steps, self.steps + steps), (LANES, 1))
-        ends, zeros = rows % 23 == 22, np.zeros((LANES, steps), np.float32)
-        given = {"priority": 1.0 + rows % 3} if self.buffer.sampler.prioritizes else {}
-        self.writer.extend(
-            obs=rows, next_obs=rows + 1, action=zeros, reward=zeros, terminated=ends, truncated=ends & False, **given
-        )
-        self.steps += steps
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.writer.close()
-        self.buffer.close()
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)

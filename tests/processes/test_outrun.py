@@ -51,19 +51,26 @@ LAWS = [
 ]
 
 
+def assert_law(buffer: relive.ReplayBuffer, law: list[float]) -> relive.Batch:
+    """Check that a large draw has the newest rows by their priorities alone; return it."""
+    batch, first = buffer.sample(40_000), 2 * STEPS - newest(buffer)
+    steps = batch.obs.astype(int)
+    assert steps.min() == first
+    counts = np.bincount((steps - first) * LANES + batch.ids % LANES, minlength=newest(buffer) * LANES)
+    expected = np.repeat(np.array(law)[np.arange(first, 2 * STEPS) % 2], LANES)
+    assert chi_square_p(counts, expected / expected.sum()) > P_MIN
+    np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)
+    if buffer.sampler.prioritizes and buffer.sampler.alpha:
+        weights = np.where(steps % 2, 3**-0.25, 1.0)
+        np.testing.assert_allclose(batch.weights / batch.weights.max(), weights, rtol=1e-6)
+    return batch
+
+
 @pytest.mark.parametrize(("sampler", "law"), LAWS, ids=repr)
 def test_the_law_of_the_newest_rows(monkeypatch: pytest.MonkeyPatch, sampler: Any, law: list[float]) -> None:
     with outrun(monkeypatch, sampler, 4) as buffer:
-        batch, first = buffer.sample(40_000), 2 * STEPS - newest(buffer)
-        steps = batch.obs.astype(int)
-        assert steps.min() == first
-        counts = np.bincount((steps - first) * LANES + batch.ids % LANES, minlength=newest(buffer) * LANES)
-        expected = np.repeat(np.array(law)[np.arange(first, 2 * STEPS) % 2], LANES)
-        assert chi_square_p(counts, expected / expected.sum()) > P_MIN
-        if sampler.prioritizes and sampler.alpha:
-            weights = np.where(steps % 2, np.float32(3**-0.25), np.float32(1))
-            np.testing.assert_allclose(batch.weights, weights, rtol=1e-6)
-        np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)
+        batch = assert_law(buffer, law)
+        assert not sampler.prioritizes or batch.weights.max() == 1
 
 
 @pytest.mark.parametrize("scale", ["batch", "buffer", "none"])
@@ -89,14 +96,11 @@ def test_a_few_redraws_keep_to_the_law_of_all_rows(monkeypatch: pytest.MonkeyPat
         assert buffer.sample(1000).obs.min() < 1.25 * STEPS
 
 
-def test_a_sampler_without_a_law_for_new_items_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("choices", [{"over": "episodes"}, {"replacement": False}], ids=repr)
+def test_a_sampler_without_a_law_for_new_items_raises(monkeypatch: pytest.MonkeyPatch, choices: Any) -> None:
     raising = pytest.raises(ReliveError, match="Writers overwrote items of")
-    with outrun(monkeypatch, relive.Uniform(over="episodes"), 10**9) as buffer, raising:
-        buffer.sample(4)
-    monkeypatch.undo()
-    raising = pytest.raises(ReliveError, match="Writers overwrote items of")
-    with outrun(monkeypatch, relive.Uniform(replacement=False), 10**9) as buffer, raising:
-        buffer.sample(LANES * newest(buffer) + 1)  # more than there are
+    with outrun(monkeypatch, relive.Uniform(**choices), 10**9) as buffer, raising:
+        buffer.sample(LANES * newest(buffer) + 1)  # more than there are without replacement
 
 
 @pytest.mark.parametrize("scale", ["batch", "buffer", "none"])
@@ -113,13 +117,6 @@ def test_items_that_were_copied_in_time_stay(monkeypatch: pytest.MonkeyPatch, sc
             return bad if bad is not None and bad.all() else late if late.any() else bad
 
         monkeypatch.setattr(joint.JointAccess, "overtaken", some)
-        batch, first = buffer.sample(40_000), 2 * STEPS - newest(buffer)
+        assert_law(buffer, [1.0, 3**0.5])
         assert calls[:5] == [40_000] * 5, "from the newest rows the whole batch"
         assert sorted(calls[5:], reverse=True) == calls[5:], "then what is missing of it"
-        steps = batch.obs.astype(int)
-        counts = np.bincount((steps - first) * LANES + batch.ids % LANES, minlength=newest(buffer) * LANES)
-        expected = np.repeat(np.array([1.0, 3**0.5])[np.arange(first, 2 * STEPS) % 2], LANES)
-        assert chi_square_p(counts, expected / expected.sum()) > P_MIN
-        weights = np.where(steps % 2, 3**-0.25, 1.0)
-        np.testing.assert_allclose(batch.weights / batch.weights.max(), weights, rtol=1e-6)
-        np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)

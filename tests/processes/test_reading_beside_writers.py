@@ -17,9 +17,7 @@ pytestmark = [native, pytest.mark.filterwarnings("ignore::relive.errors.ReliveWa
 WIDTH, ROWS, EPISODE, EVERY = 1000, 64, 7, 2
 SECONDS = 1.5 if LONG else 0.25
 SCHEMA = relive.Schema(
-    obs=relive.Field(WIDTH, "int64"),
-    action=relive.Field((), "int64"),
-    state=relive.Field((), "int64", every=EVERY),
+    obs=relive.Field(WIDTH, "int64"), action=relive.Field((), "int64"), state=relive.Field((), "int64", every=EVERY)
 )
 MADE = relive.Sequences(2, starts=EVERY)
 

@@ -62,6 +62,20 @@ def test_a_bad_entry_of_the_index(name: str, folder: Path) -> None:
         loaded(path)
 
 
+WRONG = [
+    ("trajectory_index.json", {"trajectory_id_list": [0, 0]}, "listed twice"),
+    *(("metadata.json", {"seed": seed}, "seed") for seed in (True, 1.5, "1", 2**64, [1])),
+]
+
+
+@pytest.mark.parametrize(("part", "change", "text"), WRONG)
+def test_a_bad_fact_of_the_index(part: str, change: dict[str, Any], text: str, folder: Path) -> None:
+    path = directory(folder / "a", [fields()])
+    (path / part).write_text(json.dumps(json.loads((path / part).read_text()) | change))
+    with pytest.raises(StorageError, match=text):
+        loaded(path)
+
+
 @pytest.mark.parametrize("part", ["metadata.json", "trajectory_index.json"])
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", "null", "[" * 100_000, '{"trajectory_index": [], "trajectory_id_list": [0]}', "\xff"]
@@ -72,22 +86,6 @@ def test_a_bad_json_file(part: str, text: str, folder: Path) -> None:
         text = '{"trajectory_format": ["pt"]}'
     (path / part).write_bytes(text.encode("latin-1"))
     with pytest.raises(StorageError, match="Invalid RLinf index"):
-        loaded(path)
-
-
-def test_a_trajectory_that_is_listed_twice(folder: Path) -> None:
-    path = directory(folder / "a", [fields()])
-    told = json.loads((path / "trajectory_index.json").read_text())
-    (path / "trajectory_index.json").write_text(json.dumps({**told, "trajectory_id_list": [0, 0]}))
-    with pytest.raises(StorageError, match="listed twice"):
-        loaded(path)
-
-
-@pytest.mark.parametrize("seed", [True, 1.5, "1", 2**64, [1]])
-def test_a_bad_seed(seed: Any, folder: Path) -> None:
-    path = directory(folder / "a", [fields()])
-    rewrite(path, "pt", [entry(0)], seed=seed)
-    with pytest.raises(StorageError, match="seed"):
         loaded(path)
 
 

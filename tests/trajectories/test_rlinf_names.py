@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import pickle
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from policies import rollout
+from made import rollout
 
-from relive.errors import ArgumentError, ReliveError, SchemaError
+from relive.errors import ReliveError, SchemaError
 from relive.mixture import Mixture
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, merge
 
@@ -63,18 +61,6 @@ def test_clear_cache_reads_again(folder: Path) -> None:
         assert set(buffer.sample(50).rewards[:, 0]) == {0, 1, 2}
 
 
-def test_close_without_waiting_still_writes_all(folder: Path) -> None:
-    buffer = TrajectoryReplayBuffer(folder)
-    buffer.add_trajectories([rollout(number) for number in range(20)])
-    buffer.close(wait=False)
-    assert not any(thread.daemon for thread in threading.enumerate() if thread.name == "relive-closing")
-    with pytest.raises(ArgumentError, match="a closed one"):
-        buffer.sample(1)
-    buffer.close()  # waits
-    with TrajectoryReplayBuffer(folder) as again:
-        assert len(again) == 20
-
-
 def test_tensors_out_by_choice() -> None:
     made = [TrajectoryReplayBuffer(seed=2, output=output) for output in ("numpy", "torch")]
     for buffer in made:
@@ -116,34 +102,26 @@ RECURSIVE: dict[str, Any] = {}
 RECURSIVE["a"] = RECURSIVE
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda buffer: buffer.add_trajectories([{1: ONES}]),
-        lambda buffer: buffer.add_trajectories(None),
-        lambda buffer: buffer.add_trajectories(Trajectory(rewards=ONES)),
-        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "obs": RECURSIVE}]),
-        lambda buffer: buffer.add_trajectories([{"rewards": torch.empty(3, 2, 1, device="meta")}]),
-        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "x": object()}]),
-        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "x": [{"y": 1}]}]),
-        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "\ud800": ONES}]),
-        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "obs": {"a\udc80": ONES}}]),
-        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "obs": {"\ud800": "text"}}]),
-        lambda buffer: pickle.dumps(buffer),
-        lambda buffer: copy.deepcopy(buffer),
-        lambda buffer: TrajectoryReplayBuffer(True),
-        lambda buffer: TrajectoryReplayBuffer(1.5),
-        lambda buffer: TrajectoryReplayBuffer(3, seed=4),
-        lambda buffer: TrajectoryReplayBuffer(trajectory_format="pkl"),
-        lambda buffer: TrajectoryReplayBuffer(output="jax"),
-        lambda buffer: TrajectoryReplayBuffer(fill="x"),
-        lambda buffer: TrajectoryReplayBuffer(select={"success": True}),
-        lambda buffer: buffer.save_checkpoint(),
-        lambda buffer: buffer.save_checkpoint(3),
-        lambda buffer: buffer.load_checkpoint("a", load_path="b"),
-        lambda buffer: buffer.close(wait=1),
-    ],
-)
+ADDED: list[Any] = [
+    None, Trajectory(rewards=ONES), [{1: ONES}], [{"rewards": ONES, "obs": RECURSIVE}],
+    [{"rewards": torch.empty(3, 2, 1, device="meta")}], [{"rewards": ONES, "x": object()}],
+    [{"rewards": ONES, "x": [{"y": 1}]}], [{"rewards": ONES, "\ud800": ONES}],
+    [{"rewards": ONES, "obs": {"a\udc80": ONES}}], [{"rewards": ONES, "obs": {"\ud800": "text"}}],
+]  # fmt: skip
+MADE: list[dict[str, Any]] = [{"path": True}, {"path": 1.5}, {"trajectory_format": "pkl"}, {"output": "jax"}]
+MADE += [{"fill": "x"}, {"select": {"success": True}}]
+CALLS = [
+    *(lambda buffer, given=given: buffer.add_trajectories(given) for given in ADDED),
+    *(lambda buffer, given=given: TrajectoryReplayBuffer(**given) for given in MADE),
+    lambda buffer: TrajectoryReplayBuffer(3, seed=4),
+    lambda buffer: buffer.save_checkpoint(),
+    lambda buffer: buffer.save_checkpoint(3),
+    lambda buffer: buffer.load_checkpoint("a", load_path="b"),
+    lambda buffer: buffer.close(wait=1),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
 def test_wrong_arguments_are_relives_errors(call: Any) -> None:
     buffer = TrajectoryReplayBuffer(seed=0)
     with pytest.raises(ReliveError):

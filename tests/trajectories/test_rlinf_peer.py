@@ -1,10 +1,8 @@
-"""The real RLinf beside relive: the same draws from the same directories, and its loaders on relive's buffer."""
+"""The real RLinf beside relive: its trajectories and loaders on relive's buffer. `tests/golden` has its draws."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,25 +30,23 @@ from relive.trajectories import Trajectory, TrajectoryReplayBuffer
 FLAGS = ("terminations", "truncations", "dones")
 
 
-def rollout(rng: np.random.Generator, shape: dict[str, Any], number: int) -> RLinfTrajectory:
-    """Make one of RLinf's trajectories, of random length; the fields are those of all in its directory."""
+def rollout(rng: np.random.Generator, number: int) -> RLinfTrajectory:
+    """Make one of RLinf's trajectories, of random length."""
     epochs = int(rng.integers(1, 3))
     steps, width = epochs * int(rng.integers(1, 5)), int(rng.integers(1, 4))
 
     def numbers(*more: int, rows: int = steps) -> Any:
-        return torch.from_numpy(rng.normal(size=(rows, width, *more)).astype(np.float32)).to(shape["dtype"])
+        return torch.from_numpy(rng.normal(size=(rows, width, *more)).astype(np.float32)).to(torch.bfloat16)
 
     trajectory = RLinfTrajectory(
         max_episode_length=steps, model_weights_id=f"{number:08d}-0000-5000-8000-{number:012d}"
     )
-    trajectory.rewards, trajectory.actions = numbers(1), numbers(shape["actions"])
-    extra = epochs if shape["extra"] else 0
+    trajectory.rewards, trajectory.actions = numbers(1), numbers(7)
     for name in FLAGS:
-        setattr(trajectory, name, torch.from_numpy(rng.random((steps + extra, width, 1)) < 0.3))
+        setattr(trajectory, name, torch.from_numpy(rng.random((steps + epochs, width, 1)) < 0.3))
     trajectory.prev_values = numbers(1)  # RLinf shifts and flattens values with an extra row
-    if shape["logprobs"]:
-        trajectory.prev_logprobs = numbers(3)
-        trajectory.versions = torch.full((steps, width, 1), float(number))
+    trajectory.prev_logprobs = numbers(3)
+    trajectory.versions = torch.full((steps, width, 1), float(number))
     images = torch.from_numpy(rng.integers(0, 256, (steps, width, 2, 2, 3)).astype(np.uint8))
     trajectory.curr_obs = {"states": numbers(2), "main_images": images}
     trajectory.next_obs = {"states": numbers(2), "main_images": images.flip(0)}
@@ -68,71 +64,12 @@ def same(mine: Any, theirs: Any, at: str = "") -> None:
             assert torch.equal(mine[key], value), f"{at}.{key}"
 
 
-def both(number: int, rng: np.random.Generator, path: Path) -> Iterator[tuple[Any, Any]]:
-    """Yield RLinf's buffer and relive's, with one random directory, which one of them has written."""
-    shape = {
-        "dtype": [torch.float32, torch.float32, torch.bfloat16][int(rng.integers(3))],
-        "actions": int(rng.integers(1, 8)),
-        "extra": number % 2 == 0,
-        "logprobs": bool(rng.integers(2)),
-    }
-    seed, window, count = int(rng.integers(2**31)), int(rng.integers(1, 8)), int(rng.integers(1, 8))
-    rollouts = [rollout(rng, shape, number) for number in range(count)]
-    auto = number % 3 == 0  # files with the rows of resets
-    theirs = RLinfBuffer(seed, True, 9, 9, auto, str(path / "theirs"))
-    theirs.add_trajectories(rollouts)
-    mine = TrajectoryReplayBuffer(seed=seed, trajectory_format="pt", sample_window_size=window)
-    mine.add_trajectories(rollouts)
-    theirs.close()
-    if not auto:
-        fresh = RLinfBuffer(seed, True, 9, 9)
-        fresh.add_trajectories(rollouts)
-        fresh.save_checkpoint(str(path / "theirs"))
-        fresh.close()
-    mine.save_checkpoint(save_path=path / "mine")
-    for source in (path / "theirs", path / "mine"):
-        other = RLinfBuffer(0, sample_window_size=window)
-        ours = TrajectoryReplayBuffer(
-            seed=0, sample_window_size=window, output="torch", cache_size=int(rng.integers(9))
-        )
-        other.load_checkpoint(str(source))
-        ours.load_checkpoint(load_path=source)
-        yield ours, other
-        other.close()
-
-
-def compare(first: int, last: int, path: Path) -> None:
-    for number in range(first, last):
-        rng = np.random.default_rng(number)
-        for direction, (ours, theirs) in enumerate(both(number, rng, path / str(number))):
-            assert (ours.size, ours.total_samples, ours.trajectory_counter) == (
-                theirs.size,
-                theirs.total_samples,
-                theirs._trajectory_counter,
-            )
-            size = min(sum(info[2] for info in list(ours.iter_trajectory_metadata())[-ours.sample_window_size :]), 50)
-            for _ in range(5):
-                same(ours.sample(size), theirs.sample(size), f"directory {number}, direction {direction}")
-
-
-def test_draws_are_rlinfs_from_random_directories(folder: Path) -> None:
-    compare(0, 3, folder)
-
-
-@pytest.mark.slow
-def test_draws_are_rlinfs_from_sixty_directories(folder: Path) -> None:
-    compare(6, 66, folder)
-
-
 @pytest.fixture
 def buffers() -> list[TrajectoryReplayBuffer]:
     rng = np.random.default_rng(0)
-    shape = {"dtype": torch.bfloat16, "actions": 7, "extra": True, "logprobs": True}
-    found = []
-    for number in range(2):
-        buffer = TrajectoryReplayBuffer(number, output="torch")
-        buffer.add_trajectories([rollout(rng, shape, 10 * number + k) for k in range(3)])
-        found.append(buffer)
+    found = [TrajectoryReplayBuffer(number, output="torch") for number in range(2)]
+    for number, buffer in enumerate(found):
+        buffer.add_trajectories([rollout(rng, 10 * number + k) for k in range(3)])
     return found
 
 
@@ -159,8 +96,7 @@ def test_concat_batch_joins_batches(buffers: list[TrajectoryReplayBuffer]) -> No
 
 
 def test_a_trajectory_is_filled_as_rlinfs_is() -> None:
-    rng = np.random.default_rng(1)
-    theirs = rollout(rng, {"dtype": torch.float32, "actions": 2, "extra": True, "logprobs": True}, 3)
+    theirs = rollout(np.random.default_rng(1), 3)
     mine = Trajectory(max_episode_length=theirs.max_episode_length)
     assert (mine.actions, mine.curr_obs) == (None, {})
     for name in theirs.__dataclass_fields__:
@@ -175,9 +111,8 @@ def test_a_trajectory_is_filled_as_rlinfs_is() -> None:
 
 def test_a_trajectory_is_flattened_as_by_rlinf(buffers: list[TrajectoryReplayBuffer]) -> None:
     """Check all except the values' extra rows, which no draw of RLinf's reaches."""
-    shape = {"dtype": torch.bfloat16, "actions": 7, "extra": True, "logprobs": True}
     theirs = RLinfBuffer(0)
     for number in range(20):
-        whole = rollout(np.random.default_rng(number), shape, number)
+        whole = rollout(np.random.default_rng(number), number)
         same(buffers[0]._flatten_trajectory(whole), theirs._flatten_trajectory(whole))
     theirs.close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 import torch
 
 from relive._disk.files import Folder
-from relive.errors import MissingExtra, SchemaError, StorageError
+from relive.errors import SchemaError, StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert
 from relive.trajectories._store import StoreSnapshot
 
@@ -34,8 +32,11 @@ def buffer_of(count: int, **choices: Any) -> TrajectoryReplayBuffer:
     return buffer
 
 
-def contents(path: Path) -> dict[int, Any]:
-    """Read a directory as RLinf does, by id; every file that is named must exist."""
+def contents(path: Path, shown: str = "rewards") -> dict[int, Any]:
+    """Read a directory as RLinf does, by id; every file that is named must exist.
+
+    The index has the shape of `prev_logprobs`, where there are any.
+    """
     metadata = json.loads((path / "metadata.json").read_text())
     index = json.loads((path / "trajectory_index.json").read_text())
     assert metadata["trajectory_format"] == "pt"
@@ -45,7 +46,7 @@ def contents(path: Path) -> dict[int, Any]:
         entry = index["trajectory_index"][str(id_)]
         name = f"trajectory_{id_}_{entry['model_weights_id']}.pt"
         found[id_] = torch.load(path / name, map_location="cpu", weights_only=True)
-        assert list(found[id_]["rewards"].shape) == entry["shape"]
+        assert list(found[id_][shown].shape) == entry["shape"]
     return found
 
 
@@ -65,12 +66,10 @@ def test_all_fields_come_back(folder: Path) -> None:
     buffer = TrajectoryReplayBuffer(trajectory_format="pt")
     buffer.add_trajectories([whole])
     buffer.save_checkpoint(folder / "pt")
-    (content,) = contents_of_any(folder / "pt")
+    (content,) = contents(folder / "pt", "prev_logprobs").values()
     assert content["model_weights_id"] == "after 1200 steps"
     assert content["max_episode_length"] == 0
     assert list(content["next_obs"]) == ["states"]
-    (told,) = json.loads((folder / "pt" / "trajectory_index.json").read_text())["trajectory_index"].values()
-    assert told["shape"] == [3, 2, 2]  # that of prev_logprobs, where there are any
     convert(folder / "pt", folder / "back")
     with TrajectoryReplayBuffer(folder / "back") as again:
         block = StoreSnapshot(again._store)[0].block()
@@ -81,25 +80,17 @@ def test_all_fields_come_back(folder: Path) -> None:
             np.testing.assert_array_equal(array, whole.arrays[path])
 
 
-def contents_of_any(path: Path) -> list[Any]:
-    return [torch.load(name, weights_only=True) for name in path.glob("trajectory_*.pt")]
-
-
 def test_weights_get_rlinfs_uuid(folder: Path) -> None:
     versions = np.full((3, 2, 1), 7, np.float32)
     given = str(uuid.UUID(int=5))
     buffer = TrajectoryReplayBuffer(trajectory_format="pt")
-    buffer.add_trajectories(
-        [trajectory(0, versions=versions), trajectory(0, versions=versions, model_weights_id=given)]
-    )
+    buffer.add_trajectories([trajectory(0, versions=versions, **more) for more in ({}, {"model_weights_id": given})])
     buffer.save_checkpoint(folder)
-    index = json.loads((folder / "trajectory_index.json").read_text())["trajectory_index"]
+    buffer_of(1).save_checkpoint(folder / "without")
     wanted = [str(uuid.uuid5(uuid.NAMESPACE_DNS, versions.tobytes().hex())), given]
-    assert [entry["model_weights_id"] for entry in index.values()] == wanted
-    other = buffer_of(1)
-    other.save_checkpoint(folder / "without")
-    (entry,) = json.loads((folder / "without" / "trajectory_index.json").read_text())["trajectory_index"].values()
-    assert entry["model_weights_id"] == str(uuid.uuid5(uuid.NAMESPACE_DNS, "00000000"))
+    for path, ids in ((folder, wanted), (folder / "without", [str(uuid.uuid5(uuid.NAMESPACE_DNS, "00000000"))])):
+        index = json.loads((path / "trajectory_index.json").read_text())["trajectory_index"]
+        assert [entry["model_weights_id"] for entry in index.values()] == ids
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -113,11 +104,7 @@ def test_a_second_save_writes_what_is_new(own: bool, folder: Path, monkeypatch: 
         buffer.sync()
         written.clear()
         buffer.save_checkpoint(folder / "pt")
-    assert [name.split("_")[:2] for name in written] == [
-        ["trajectory", "20"],
-        ["metadata.json"],
-        ["trajectory", "index.json"],
-    ]
+    assert [name.partition("_20_")[0] for name in written] == ["trajectory", "metadata.json", "trajectory_index.json"]
     same_rows(folder / "pt", list(range(21)))
 
 
@@ -170,21 +157,6 @@ def test_an_interrupted_save_leaves_the_one_before(at: int, folder: Path, monkey
     same_rows(folder, [2, 3, 4, 5])
 
 
-@pytest.mark.parametrize("source", ["numpy", "torch"])
-def test_resuming_draws_what_an_uninterrupted_run_draws(source: str, folder: Path) -> None:
-    run = buffer_of(5)
-    if source == "torch":  # as RLinf draws
-        run.save_checkpoint(folder / "rlinf")
-        run.load_checkpoint(folder / "rlinf")
-    for count in (7, 3):
-        run.sample(count)
-        run.save_checkpoint(folder / "pt")
-        resumed = TrajectoryReplayBuffer(seed=99, sample_window_size=0)
-        resumed.load_checkpoint(folder / "pt")
-        for _ in range(3):
-            assert resumed.sample(50).rewards.tobytes() == run.sample(50).rewards.tobytes()
-
-
 def test_a_generator_of_other_metadata_is_none(folder: Path) -> None:
     """Check that the seed counts if RLinf wrote its two files again, without this one."""
     run = buffer_of(5)
@@ -199,16 +171,6 @@ def test_a_generator_of_other_metadata_is_none(folder: Path) -> None:
         batches.append(buffer.sample(50).rewards.tobytes())
         (folder / name).unlink(missing_ok=True)
     assert batches[0] == batches[1]
-
-
-def test_another_buffers_checkpoint_is_not_overwritten(folder: Path) -> None:
-    buffer_of(2).save_checkpoint(folder)
-    other = TrajectoryReplayBuffer(trajectory_format="pt")
-    other.add_trajectories([trajectory(9)])
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(StorageError, match="another buffer's"):
-        other.save_checkpoint(folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_the_two_layouts_do_not_mix(folder: Path) -> None:
@@ -242,42 +204,9 @@ def test_what_rlinf_could_not_load(fields: dict[str, Any], text: str, folder: Pa
         buffer.save_checkpoint(folder)
 
 
-def test_pytorch_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    buffer = buffer_of(1)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'relive\[torch\]'"):
-        buffer.save_checkpoint(folder)
-
-
 @pytest.mark.parametrize("seed", [0, 1234, 2**32 - 1, 2**32, 2**100, None])
 def test_the_seed_is_one_that_rlinf_takes(seed: int | None, folder: Path) -> None:
     buffer_of(1, seed=seed).save_checkpoint(folder)
     told = json.loads((folder / "metadata.json").read_text())["seed"]
     assert 0 <= told < 2**32
     assert seed is None or seed >= 2**32 or told == seed
-
-
-def test_a_failed_load_changes_nothing(folder: Path) -> None:
-    buffer_of(3).save_checkpoint(folder / "pt")
-    (name,) = (folder / "pt").glob("trajectory_2_*.pt")
-    name.write_bytes(name.read_bytes()[:-50])
-    with TrajectoryReplayBuffer(folder / "own") as buffer:
-        buffer.add_trajectories([trajectory(7)])
-        buffer.sync()
-        before = sorted(os.listdir(folder / "own"))
-        with pytest.raises(StorageError, match="trajectory_2_"):
-            buffer.load_checkpoint(folder / "pt")
-        assert len(buffer) == 1
-        assert sorted(os.listdir(folder / "own")) == before
-        assert len(buffer.sample(8).rewards) == 8
-
-
-def test_loading_again_and_again_while_somebody_samples(folder: Path) -> None:
-    buffer_of(4).save_checkpoint(folder / "pt")
-    with buffer_of(4, path=folder / "own", cache_size=0) as buffer:
-        for _ in range(5):
-            buffer.load_checkpoint(folder / "pt")
-            buffer.add_trajectories([trajectory(4)])
-            assert len(buffer.sample(64).rewards) == 64
-        buffer.sync()
-        assert len(list((folder / "own").glob("trajectory_*"))) == 5

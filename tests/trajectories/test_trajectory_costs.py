@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from depth import eventually, some
+from made import files, filled
 from rollouts import leaves, simple
 from sizes import with_sizes
 from system_calls import open_files, watched
@@ -64,9 +65,8 @@ def test_an_add_costs_the_same_at_any_size(options, folder, monkeypatch):
             for _ in range(10):
                 buffer.add_trajectories(tiny(1))
                 buffer.sync()
-            costs.append(
-                (min(took), system.moved("write"), system.names(), [text.split("(")[0] for text in statements])
-            )
+            told = [text.split("(")[0] for text in statements]
+            costs.append((min(took), system.moved("write"), system.names(), told))
         (few, *others), (many, *others_later) = costs
         assert many == pytest.approx(few, rel=0.02)  # a caller that has to wait makes some calls more
         assert others == others_later
@@ -89,8 +89,8 @@ def test_the_index_takes_little_memory(folder):
         assert len(buffer) == 2100
         free_lists = 64 << 10  # what the interpreter keeps of small objects that are gone
         assert grown - free_lists < 200 * 2050
-    files = [name for name in os.listdir(folder) if not name.startswith("trajectory")]
-    assert sum((folder / name).stat().st_size for name in files) / 2100 < 200
+    others = [path for path in folder.iterdir() if not path.name.startswith("trajectory")]
+    assert sum(path.stat().st_size for path in others) / 2100 < 200
 
 
 def test_small_trajectories_take_little_memory():
@@ -138,14 +138,13 @@ def test_the_cache_is_bounded_in_trajectories_and_in_bytes(size, nbytes, folder)
 
 
 def test_a_window_that_fits_is_read_once(folder):
-    with TrajectoryReplayBuffer(folder) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(10)])
+    filled(folder, range(10)).close()
     with watched() as system, TrajectoryReplayBuffer(folder, cache_size=10, seed=0) as buffer:
         system.reset()
         for _ in range(20):
             buffer.sample(50)
         assert system.names().count("open") == 10
-        total = sum(path.stat().st_size for path in folder.glob("trajectory*"))
+        total = sum(path.stat().st_size for path in files(folder))
         assert system.moved("pread", "preadv") <= total
 
 
@@ -162,21 +161,20 @@ def test_a_miss_reads_the_rows_it_needs(shared, folder):
             assert system.names().count("open") <= distinct
             returned = sum(array.nbytes for _, array in leaves(batch))
             assert system.moved("pread", "preadv", "read") <= 2 * returned
-            whole = sum(path.stat().st_size for path in folder.glob("trajectory*"))
+            whole = sum(path.stat().st_size for path in files(folder))
             assert n > 16 or system.moved("pread", "preadv") < whole / 20
 
 
-def filled(folder: Path, count: int, **options: Any) -> None:
+def varied(folder: Path, count: int, **options: Any) -> None:
     with TrajectoryReplayBuffer(folder) as buffer:
-        for k in range(count):
-            buffer.add_trajectories([simple(k, length=3 + k, cells=700, **options)])
+        buffer.add_trajectories([simple(k, length=3 + k, cells=700, **options) for k in range(count)])
 
 
 @pytest.mark.parametrize(("shared", "descriptors"), [(True, 99), (False, 99), (True, 2)])
 def test_of_files_that_are_drawn_from_often_only_wide_rows_are_read(shared, descriptors, folder, monkeypatch):
     """Narrow fields and checksums are in memory by then: two observations an item are read, and what opening reads."""
     monkeypatch.setattr(_source, "kept_open", lambda: descriptors)
-    filled(folder, 6, shared=shared)
+    varied(folder, 6, shared=shared)
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
         for _ in range(40):
             system.reset()
@@ -191,7 +189,7 @@ def test_of_files_that_are_drawn_from_often_only_wide_rows_are_read(shared, desc
 
 def test_a_draw_during_another_one_loses_no_narrow_fields(folder):
     """Open the same files in both, of which one set is closed again: as with two threads."""
-    filled(folder, 4)
+    varied(folder, 4)
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
         for _ in range(30):
             buffer.sample(32)
@@ -208,7 +206,7 @@ def test_a_draw_during_another_one_loses_no_narrow_fields(folder):
 
 def test_narrow_fields_are_not_given_to_another_file_of_the_same_name(folder):
     """Load another checkpoint there while a draw still reads the old file."""
-    filled(folder, 1)
+    varied(folder, 1)
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
         for _ in range(10):
             buffer.sample(8)
@@ -236,9 +234,9 @@ def test_narrow_fields_are_bounded_in_bytes(most, folder):
 
 def test_a_damaged_narrow_row_is_refused_whenever_it_is_drawn(folder):
     """Draw before and after narrow fields of its file would have been kept; no other draw is refused."""
-    filled(folder / "sound", 4)
+    varied(folder / "sound", 4)
     shutil.copytree(folder / "sound", folder / "damaged")
-    path = sorted((folder / "damaged").glob("trajectory*"))[3]
+    path = files(folder / "damaged")[3]
     data = bytearray(path.read_bytes())
     header = 8 + int.from_bytes(data[:8], "little")
     end = header + json.loads(data[8:header])["rewards"]["data_offsets"][1]
@@ -261,19 +259,16 @@ def test_files_are_no_larger_than_their_rows(folder):
     with TrajectoryReplayBuffer(folder) as buffer:
         buffer.add_trajectories([simple(0, length=100, cells=5000), simple(1, length=100, cells=5000, shared=False)])
         given = sum(array.nbytes for array in Trajectory(**simple(0, length=100, cells=5000)).arrays.values())
-    one, other = (path.stat().st_size for path in sorted(folder.glob("trajectory*")))
+    one, other = (path.stat().st_size for path in files(folder))
     assert one < 0.51 * given
     assert other < 1.01 * given
 
 
 def test_a_large_trajectory_does_not_empty_the_descriptors(folder):
     """Check that files are always closed; threads end with their buffers."""
-    files, threads = open_files(), threading.active_count()
+    before = open_files(), threading.active_count()
     for k in range(5):
-        with TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
-            buffer.add_trajectories([simple(k)])
-            buffer.sync()
+        with filled(folder, [k], enable_cache=False, seed=0) as buffer:
             buffer.sample(10)
-            buffer.save_checkpoint(Path(str(folder), "saved"))
-    assert open_files() <= files
-    assert threading.active_count() <= threads
+            buffer.save_checkpoint(folder / "saved")
+    assert (open_files(), threading.active_count()) <= before

@@ -15,12 +15,12 @@ import warnings
 
 import numpy as np
 import pytest
-from depth import LONG, MEMORY, pairs
+from depth import LONG, MEMORY
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from oracle_trajectories import Oracle, assert_rows
-from rollouts import Fields, Size, as_tensors, fields, rollout, sizes
+from rollouts import as_tensors, fields, rollout, sizes
 from sizes import with_sizes
 
 from relive.errors import ArgumentError, NotEnoughData, ReliveError, SchemaError, StorageError
@@ -28,11 +28,6 @@ from relive.trajectories import TrajectoryReplayBuffer
 
 limits = st.none() | st.integers(1, 6)
 COMPRESSIONS = [None] if importlib.util.find_spec("zstandard") is None else [None, "zstd"]
-
-
-def narrow_fields_kept():
-    """Count every field as narrow, kept in memory from the second draw of its file on."""
-    return with_sizes(narrow=0.01, often=1)
 
 
 class TrajectoryMachine(RuleBasedStateMachine):
@@ -43,14 +38,12 @@ class TrajectoryMachine(RuleBasedStateMachine):
         mode=st.sampled_from(["memory", "disk", "both"]),
         most=limits,
         most_bytes=st.none() | st.integers(1, 3000),
-        kept=st.booleans(),
+        narrow=st.sampled_from([None, 0.01, 1.1]),  # none, all, or all but one field: kept from the second draw on
         data=st.data(),
     )
-    def build(self, kinds, mode, most, most_bytes, kept, data):
+    def build(self, kinds, mode, most, most_bytes, narrow, data):
         self.patched = contextlib.ExitStack()
-        self.patched.enter_context(with_sizes(compressed=1))
-        if kept:
-            self.patched.enter_context(narrow_fields_kept())
+        self.patched.enter_context(with_sizes(compressed=1, **({"narrow": narrow, "often": 1} if narrow else {})))
         self.folder = tempfile.mkdtemp(dir=MEMORY)
         self.kinds, self.mode, self.serial = kinds, mode, 0
         self.path = None if mode == "memory" else f"{self.folder}/own"
@@ -213,33 +206,3 @@ TestTrajectoryMachine = TrajectoryMachine.TestCase
 TestTrajectoryMachine.settings = settings(
     max_examples=max(settings().max_examples // 3, 100 if LONG else 6), stateful_step_count=20
 )
-
-
-@pytest.mark.parametrize(("mode", "compress"), pairs(["memory", "disk", "both", "narrow"], [*COMPRESSIONS]))
-@with_sizes(compressed=1)
-def test_a_machine_draws_many_batches(mode, compress, folder):
-    """Live without chance: every kind of field, window and size, in case the generator of lives is broken."""
-    kinds = Fields(
-        {"rewards": ("f4", (1,)), "actions": ("f2", (7,))}, {"main": ("u1", (3, 2))}, ("dones", "truncations"), True
-    )
-    if mode == "narrow":  # all but one field: what is read and what is in memory go into the same batch
-        with with_sizes(narrow=1.1, often=1):
-            draw_many(kinds, mode, compress, folder)
-    else:
-        draw_many(kinds, mode, compress, folder)
-
-
-def draw_many(kinds, mode, compress, folder):
-    for window in (0, 1, 3):
-        path = None if mode == "memory" else folder / str(window)
-        oracle = Oracle(np.random.default_rng(5), window)
-        options = {"enable_cache": mode == "both", "cache_size": 2, "compress": compress}
-        with TrajectoryReplayBuffer(path, seed=5, sample_window_size=window, **options) as buffer:
-            for serial, size in enumerate([Size(4, 2, 2), Size(1, 3), Size(9, 1, 3, False), Size(6, 2, 1), Size(2, 5)]):
-                given, kept = rollout(kinds, size, serial)
-                buffer.add_trajectories([given])
-                oracle.add([kept])
-                assert_rows(buffer.sample(40), oracle.draw(40))
-                buffer.sync()
-                for _ in range(2):
-                    assert_rows(buffer.sample(20), oracle.draw(20))

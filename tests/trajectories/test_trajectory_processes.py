@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from children import run_program
 from depth import some
+from made import files, filled
 from rollouts import simple
 from system_calls import open_files, watched
 
@@ -25,6 +26,7 @@ import relive
 from relive.errors import ArgumentError
 from relive.trajectories import TrajectoryReplayBuffer, inspect
 
+UNSHARED = ["unshare", "-m" if os.geteuid() == 0 else "-Urm"]
 SOURCE = str(Path(relive.__file__).resolve().parents[1])
 BEGIN = """
     import errno, gc, os, resource, sys, threading, time
@@ -34,28 +36,28 @@ BEGIN = """
 """
 
 
-def run(script: str, *arguments: object, limit: str = "", mounted: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a script, under a limit of the shell's or with a mount of its own; it must end within a minute."""
-    code = textwrap.dedent(BEGIN) + textwrap.dedent(script)
-    if not (limit or mounted):
-        return run_program(code, *arguments, loaded=["relive.trajectories"])
-    command = ["sh", "-c", " && ".join(filter(None, [limit, mounted, 'exec "$@"'])), "sh"]
-    command += [sys.executable, "-c", code, *map(str, arguments)]
-    if mounted:
-        command = ["unshare", "-m", *command] if os.geteuid() == 0 else ["unshare", "-Urm", *command]
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+def run(script: str, *arguments: object, limit: str = "", mounted: str = "", code: int = 0) -> str:
+    """Run a script, under a limit of the shell's or with a mount of its own; return what it said.
 
-
-def assert_ran(done: subprocess.CompletedProcess[str]) -> None:
-    assert done.returncode == 0, done.stderr
+    It must end within a minute, with that code.
+    """
+    text = textwrap.dedent(BEGIN) + textwrap.dedent(script)
+    if limit or mounted:
+        command = ["sh", "-c", " && ".join(filter(None, [limit, mounted, 'exec "$@"'])), "sh"]
+        command = [*UNSHARED, *command] if mounted else command
+        command += [sys.executable, "-c", text, *map(str, arguments)]
+        environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    else:
+        done = run_program(text, *arguments, loaded=["relive.trajectories"])
+    assert done.returncode == code, done.stderr
+    return done.stderr
 
 
 @pytest.fixture(scope="session")
 def mounts() -> None:
-    command = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
     try:
-        subprocess.run([*command, "mount", "-t", "tmpfs", "none", "/mnt"], check=True, capture_output=True)
+        subprocess.run([*UNSHARED, "mount", "-t", "tmpfs", "none", "/mnt"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no mounts of one's own here")
 
@@ -73,23 +75,20 @@ def test_what_waits_is_written_when_nobody_closes(end, folder):
             each is buffer or each.sync()
         del each
     """
-    done = run(textwrap.dedent(script) + end, folder)
-    assert_ran(done)
-    assert "was not closed: 30 trajectories" in done.stderr
-    assert done.stderr.count("was not closed") == 1
+    said = run(textwrap.dedent(script) + end, folder)
+    assert "was not closed: 30 trajectories" in said
+    assert said.count("was not closed") == 1
     for name in ("own", "other"):
-        assert len(list((folder / name).glob("trajectory*"))) == inspect(folder / name).trajectories == 30
+        assert len(files(folder / name)) == inspect(folder / name).trajectories == 30
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cycle", [False, True])
 def test_a_dropped_buffer_lets_go(cycle, folder):
     """Check for its thread, its lock and its descriptors, as in a cell of a notebook that is run again."""
-    files, threads = open_files(), threading.active_count()
+    before = open_files(), threading.active_count()
     for k in range(5):
-        buffer = TrajectoryReplayBuffer(folder, cache_size=0)
-        buffer.add_trajectories([simple(k)])
-        buffer.sync()
+        buffer = filled(folder, [k], cache_size=0)
         reader = TrajectoryReplayBuffer(cache_size=0)
         reader.load_checkpoint(folder)
         for each in (buffer, reader):
@@ -97,14 +96,13 @@ def test_a_dropped_buffer_lets_go(cycle, folder):
             each.itself = each if cycle else None
         del buffer, reader, each
         gc.collect()
-    assert open_files() <= files
-    assert threading.active_count() <= threads
+    assert (open_files(), threading.active_count()) <= before
     assert inspect(folder).trajectories == 5
 
 
 def test_a_buffer_that_its_own_thread_collects(folder):
     """Check that the writing thread does not wait for itself in a collection of garbage, which may begin anywhere."""
-    done = run(
+    run(
         """
         from relive._base import system
         real = os.fsync
@@ -121,13 +119,12 @@ def test_a_buffer_that_its_own_thread_collects(folder):
         """,
         folder,
     )
-    assert_ran(done)
     assert inspect(folder).trajectories == 3
 
 
 def test_a_fork_refuses_and_hangs_nobody(folder):
     """Check a child: its draws would repeat the parent's, locks may be held, and it has no writing thread."""
-    done = run(
+    run(
         """
         from relive.errors import ReliveError
         buffer = TrajectoryReplayBuffer(sys.argv[1], seed=0, cache_size=0)
@@ -166,11 +163,10 @@ def test_a_fork_refuses_and_hangs_nobody(folder):
         """,
         folder,
     )
-    assert_ran(done)
 
 
 def test_a_killed_parent_leaves_no_lock_with_its_child(folder):
-    done = run(
+    run(
         """
         buffer = TrajectoryReplayBuffer(sys.argv[1])
         wait, ready = os.pipe()
@@ -182,8 +178,8 @@ def test_a_killed_parent_leaves_no_lock_with_its_child(folder):
         time.sleep(20)
         """,
         folder,
+        code=-9,
     )
-    assert done.returncode == -9
     TrajectoryReplayBuffer(folder).close()
 
 
@@ -201,8 +197,8 @@ def test_a_buffer_is_not_copied():
 
 @pytest.mark.parametrize(("limit", "count", "cached"), some([(64, 100, 0), (64, 200, 3), (1024, 1200, 0)], 1))
 def test_few_descriptors_are_enough(limit, count, cached, folder):
-    """Draw from more files than may be open, by two buffers; a third process's file limit is not used up."""
-    done = run(
+    """Draw from more files than may be open, by two buffers, also where others leave none: those kept open close."""
+    run(
         """
         count = int(sys.argv[2])
         buffer = TrajectoryReplayBuffer(sys.argv[1] + "/a", sample_window_size=0, cache_size=int(sys.argv[3]), seed=0)
@@ -215,6 +211,16 @@ def test_few_descriptors_are_enough(limit, count, cached, folder):
         convert(sys.argv[1] + "/b", sys.argv[1] + "/c")
         few = 0.9 * resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         assert len(os.listdir("/proc/self/fd")) < few
+        taken = []
+        try:
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError as error:
+            assert error.errno == errno.EMFILE
+        for drawing in (buffer, other) * 10:
+            drawing.sample(5)
+        for fd in taken:
+            os.close(fd)
         buffer.close()
         other.close()
         """,
@@ -223,43 +229,6 @@ def test_few_descriptors_are_enough(limit, count, cached, folder):
         cached,
         limit=f"ulimit -n {limit}",
     )
-    assert_ran(done)
-
-
-def test_files_that_others_leave_no_descriptors_for(folder):
-    """Check that files kept open are closed then."""
-    done = run(
-        """
-        buffer = TrajectoryReplayBuffer(sys.argv[1], cache_size=0, seed=0)
-        buffer.add_trajectories([one(k, 40) for k in range(70)])
-        buffer.sync()
-        for k in range(30):
-            buffer.sample(5)
-        taken = []
-        try:
-            while True:
-                taken.append(os.open("/dev/null", os.O_RDONLY))
-        except OSError as error:
-            assert error.errno == errno.EMFILE
-        for k in range(20):
-            buffer.sample(5)
-        """,
-        folder,
-        limit="ulimit -n 64",
-    )
-    assert_ran(done)
-
-
-def test_what_is_removed_frees_its_space(folder):
-    """Check that no file kept open occupies the space of a removed one."""
-    with TrajectoryReplayBuffer(folder, cache_size=0, max_trajectories=5) as buffer:
-        for k in range(20):
-            buffer.add_trajectories([simple(k)])
-            buffer.sync()
-            buffer.sample(20)
-        opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
-        assert [name for name in opened if "trajectory_" in name]
-        assert not [name for name in opened if "trajectory_" in name and not os.path.exists(name)]
 
 
 # Places that may only be read, and full ones --------------------------------------------------------------------------
@@ -282,9 +251,7 @@ READS = """
 def test_a_place_that_may_only_be_read_is_read(how, folder, mounts):
     """Read as another user, and on a mount: its writer has closed it, still has it open, or was killed."""
     path = folder / "made"
-    buffer = TrajectoryReplayBuffer(path / "open")
-    buffer.add_trajectories([simple(k) for k in range(3)])
-    buffer.sync()
+    buffer = filled(path / "open", range(3))
     shutil.copytree(path / "open", path / "killed")
     shutil.copytree(path / "open", path / "closed")
     TrajectoryReplayBuffer(path / "closed").close()
@@ -294,24 +261,25 @@ def test_a_place_that_may_only_be_read_is_read(how, folder, mounts):
             file.chmod(0o555 if file.is_dir() else 0o444)
         # First as root, who may import what is still to be imported, and whom modes do not concern.
         script = (READS + "\n    os.setegid(65534); os.seteuid(65534)\n") * (os.geteuid() == 0) + READS
-        done = run(script, path, folder)
+        run(script, path, folder)
     else:
-        done = run(READS, path, folder, mounted=f"mount --bind {path} {path} && mount -o remount,ro,bind {path}")
-    assert_ran(done)
+        run(READS, path, folder, mounted=f"mount --bind {path} {path} && mount -o remount,ro,bind {path}")
     buffer.close()
 
 
 def test_a_full_disk_recovers_by_what_is_removed(mounts):
-    """Check that one call raises, and then each new trajectory replaces the oldest. A remedy works at once."""
-    done = run(
+    """Check that one call raises, and then each new trajectory replaces the oldest; the remedy of the error works."""
+    run(
         """
+        def fill(room):
+            free = os.statvfs("/mnt")
+            with open("/mnt/filler", "wb") as file:
+                file.write(bytes(free.f_bavail * free.f_bsize - room))
         buffer, last = TrajectoryReplayBuffer("/mnt/own", max_trajectories=6, seed=0, cache_size=0), 6
         buffer.add_trajectories([one(k, 1_000_000) for k in range(6)])
         for room in map(int, sys.argv[1:]):
             buffer.sync()
-            free = os.statvfs("/mnt")
-            with open("/mnt/filler", "wb") as file:
-                file.write(bytes(free.f_bavail * free.f_bsize - room))
+            fill(room)
             refused, first, last = 0, last, last + 12
             for k in range(first, last):
                 for _ in range(3):
@@ -328,34 +296,19 @@ def test_a_full_disk_recovers_by_what_is_removed(mounts):
         buffer.close()
         with TrajectoryReplayBuffer("/mnt/own") as again:
             assert len(again) == 6
+            fill(0)
+            again.add_trajectories([one(0, 1_000_000)])
+            try:
+                again.sync()
+            except OSError as error:
+                assert "call `flush()`" in str(error)
+            time.sleep(0.1)  # it has been tried again, in vain
+            os.unlink("/mnt/filler")
+            assert again.flush().flushed == again.sync().durable == 7
         """,
         *some([0, 300_000, 700_000], 2),
         mounted="mount -t tmpfs -o size=10m none /mnt",
     )
-    assert_ran(done)
-
-
-def test_the_remedy_works_at_once(folder, mounts):
-    """Free space and call `flush`, as the message says; it succeeds."""
-    done = run(
-        """
-        buffer = TrajectoryReplayBuffer("/mnt/own", seed=0)
-        with open("/mnt/filler", "wb") as file:
-            file.write(bytes(2_500_000))
-        for k in range(3):
-            try:
-                buffer.add_trajectories([one(k, 1_000_000)])
-                buffer.sync()
-            except OSError as error:
-                assert "call `flush()`" in str(error)
-        time.sleep(0.2)  # it has been tried again, in vain
-        os.unlink("/mnt/filler")
-        assert buffer.flush().flushed == buffer.sync().durable >= 2
-        buffer.close()
-        """,
-        mounted="mount -t tmpfs -o size=4m none /mnt",
-    )
-    assert_ran(done)
 
 
 def test_a_file_that_cannot_be_deleted_hinders_nobody(folder, caplog):
@@ -374,8 +327,7 @@ def test_a_file_that_cannot_be_deleted_hinders_nobody(folder, caplog):
         buffer.close()
         assert [record.message.count("trajectory_000000000001") for record in caplog.records] == [1]
         system.before = lambda name, args: None
-        names = sorted(name for name in os.listdir(folder) if name.startswith("trajectory"))
-        assert names == [f"trajectory_{k:012d}.safetensors" for k in (1, 9, 10, 11)]
+        assert [file.name for file in files(folder)] == [f"trajectory_{k:012d}.safetensors" for k in (1, 9, 10, 11)]
     with pytest.warns(match="deleted 1 file of removed"):
         TrajectoryReplayBuffer(folder).close()
-    assert len(list(folder.glob("trajectory*"))) == 3
+    assert len(files(folder)) == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
@@ -16,13 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 from depth import LONG, some
+from made import codes, files, filled, loaded, saved
 from rollouts import leaves, simple
 from sizes import with_sizes
 from system_calls import watched
 
-from relive._disk.files import Folder
-from relive.errors import ArgumentError, NotEnoughData, ReliveWarning, StorageError
+from relive.errors import NotEnoughData, ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer
+from relive.trajectories._catalog import read
 from relive.trajectories._source import SafetensorsSource
 
 
@@ -48,9 +48,8 @@ def test_two_threads_write_and_names_come_in_the_order_of_adds(fails, slow, fold
     """Sync the slow one, or fail, when the next is staged: that one waits, and is dropped with a failed one."""
     following = slow[:-1] + str(int(slow[-1]) + 1)
     staged, synced, renamed = threading.Event(), iter([True]), []
-    with watched() as system, TrajectoryReplayBuffer() as measure:
-        measure.add_trajectories([simple(0)])
-        size = measure.get_stats()["nbytes"]
+    size = filled(None, [0]).get_stats()["nbytes"]
+    with watched() as system:
 
         def before(name: str, args: tuple[Any, ...]) -> None:
             file = os.readlink(f"/proc/self/fd/{args[0]}") if name == "fsync" else ""
@@ -78,14 +77,11 @@ def test_two_threads_write_and_names_come_in_the_order_of_adds(fails, slow, fold
             assert len(again) == 9
 
 
-@pytest.mark.parametrize("room", [1, 3, 6])
+@pytest.mark.parametrize("room", [1, 6])
 def test_an_add_waits_when_the_queue_is_full_and_not_before(room, folder):
     """Stop the disk: as many are added as fit, the next one waits until there is room."""
-    gate = threading.Event()
+    gate, size = threading.Event(), filled(None, [0]).get_stats()["nbytes"]
     with watched() as system:
-        with TrajectoryReplayBuffer() as measure:
-            measure.add_trajectories([simple(0)])
-            size = measure.get_stats()["nbytes"]
         buffer = TrajectoryReplayBuffer(folder, queue_bytes=room * size, cache_size=0)
         system.before = lambda name, args: None if name != "fsync" else gate.wait(60)
         try:
@@ -132,13 +128,7 @@ def test_flushed_comes_before_durable(folder):
     with pytest.warns(ReliveWarning, match="indexed 1 complete file"):
         left = TrajectoryReplayBuffer(folder / "left")
     with left:
-        assert set(left.sample(20)["code"][:, 0].tolist()) == {7}
-
-
-def test_a_trajectory_larger_than_the_queue_is_taken(folder):
-    with TrajectoryReplayBuffer(folder, queue_bytes=0) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(5)])
-        assert buffer.sync() == (5, 5, 5)
+        assert codes(left, 20) == {7}
 
 
 def stopping(monkeypatch: pytest.MonkeyPatch, method: str) -> tuple[threading.Semaphore, threading.Semaphore]:
@@ -165,20 +155,18 @@ def deleted_files() -> list[str]:
 @pytest.mark.parametrize(("method", "old"), [("read", False), ("_fill", True)])
 def test_a_draw_reads_deleted_files_that_it_has_opened_and_else_is_repeated(loads, method, old, folder, monkeypatch):
     """Check that retention and a load, whose new files have the names of the old ones, wait for no reader."""
-    new = [simple(k) for k in range(10, 13)]
-    with TrajectoryReplayBuffer() as source:
-        source.add_trajectories(new)
-        source.save_checkpoint(folder / "saved")
+    saved(folder / "saved", range(10, 13))
     come, go = stopping(monkeypatch, method)
     own, before = folder / "own", deleted_files()
-    with TrajectoryReplayBuffer(own, max_trajectories=3, enable_cache=False, seed=0) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(3)])
-        buffer.sync()
+    with filled(own, range(3), max_trajectories=3, enable_cache=False, seed=0) as buffer:
         reading, drawn = start(lambda: buffer.sample(30))
         assert come.acquire(timeout=60)
-        buffer.load_checkpoint(folder / "saved") if loads else buffer.add_trajectories(new)
+        if loads:
+            buffer.load_checkpoint(folder / "saved")
+        else:
+            buffer.add_trajectories([simple(k) for k in range(10, 13)])
         buffer.sync()
-        assert len(list(own.glob("trajectory*"))) == 3
+        assert len(files(own)) == 3
         for _ in range(2):
             go.release()
         reading.join(60)
@@ -188,65 +176,9 @@ def test_a_draw_reads_deleted_files_that_it_has_opened_and_else_is_repeated(load
         assert deleted_files() == before
 
 
-def test_a_save_keeps_the_files_that_it_copies(folder, monkeypatch):
-    """Check that trajectories that retention removes meanwhile are deleted after the save."""
-    come, go = threading.Event(), threading.Event()
-    real = Folder.link_or_copy
-
-    def stopped(*args: Any) -> None:
-        come.set()
-        assert go.wait(60)
-        real(*args)
-
-    monkeypatch.setattr(Folder, "link_or_copy", stopped)
-    with TrajectoryReplayBuffer(folder / "own", max_trajectories=3, enable_cache=False) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(3)])
-        buffer.sync()
-        saving, told = start(lambda: buffer.save_checkpoint(folder / "saved"))
-        assert come.wait(60)
-        buffer.add_trajectories([simple(k) for k in range(3, 6)])
-        buffer.sync()
-        assert len(list((folder / "own").glob("trajectory*"))) == 6
-        go.set()
-        saving.join(60)
-        assert told == [None]
-        assert len(list((folder / "own").glob("trajectory*"))) == 3
-    saved = TrajectoryReplayBuffer()
-    saved.load_checkpoint(folder / "saved")
-    assert saved.list_trajectory_ids() == [0, 1, 2]
-    assert_whole(saved.sample(30), {0, 1, 2})
-
-
-def test_draws_beside_endless_retention(folder):
-    """Let each add delete the oldest file of few, from which most draws are about to read."""
-    over = threading.Event()
-    with TrajectoryReplayBuffer(folder, max_trajectories=3, cache_size=0, seed=0) as buffer:
-        buffer.add_trajectories([simple(0)])
-
-        def add() -> None:
-            code = 1
-            while not over.is_set():
-                buffer.add_trajectories([simple(code % 100)])
-                code += 1
-
-        adding, added = start(add)
-        try:
-            until = time.monotonic() + (5 if LONG else 0.2)
-            while time.monotonic() < until:
-                assert_whole(buffer.sample(30), set(range(100)))
-                with contextlib.suppress(ArgumentError):  # it is gone by now
-                    buffer.load_trajectory(buffer.list_trajectory_ids()[-1])
-        finally:
-            over.set()
-        adding.join(60)
-        assert added == [None]
-
-
-def test_who_asks_for_one_trajectory_waits_for_a_load(folder):
+def test_who_draws_or_asks_for_one_trajectory_waits_for_a_load(folder):
     """Check, since the first file has its name already and the second not yet: an early read would be of another."""
-    with TrajectoryReplayBuffer() as source:
-        source.add_trajectories([simple(k) for k in range(10, 13)])
-        source.save_checkpoint(folder / "saved")
+    saved(folder / "saved", range(10, 13))
     renamed, come, go = [], threading.Event(), threading.Event()
 
     def before(name: str, args: tuple[Any, ...]) -> None:
@@ -255,26 +187,27 @@ def test_who_asks_for_one_trajectory_waits_for_a_load(folder):
             come.set()
             assert go.wait(60)
 
-    with watched() as system, TrajectoryReplayBuffer(folder / "own", cache_size=0) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(3)])
-        buffer.sync()
+    with watched() as system, filled(folder / "own", range(3), cache_size=0) as buffer:
         system.before = before
         loading, told = start(lambda: buffer.load_checkpoint(folder / "saved"))
         try:
             assert come.wait(60)
             asking, asked = start(lambda: [buffer.load_trajectory(0), buffer.get_trajectory_info(0)])
+            drawing, drawn = start(lambda: buffer.sample(30))
             asking.join(0.2)
             assert asking.is_alive()
+            assert drawing.is_alive()
         finally:
             go.set()
-        loading.join(60)
-        asking.join(60)
+        for thread in (loading, asking, drawing):
+            thread.join(60)
         assert told == [None]
         assert asked[0][0]["code"][0, 0, 0] == 10
+        assert_whole(drawn[0], {10, 11, 12})
 
 
-def test_a_save_holds_nobody_up(folder):
-    """Add and draw while files are linked or copied; the save has the contents of the call's moment."""
+def test_a_save_is_of_one_moment_and_holds_nobody_up(folder):
+    """Draw, add and remove while files are linked or copied: these stay until then, and the save has none of it."""
     come, go = threading.Event(), threading.Event()
 
     def before(name: str, args: tuple[Any, ...]) -> None:
@@ -282,9 +215,9 @@ def test_a_save_holds_nobody_up(folder):
             come.set()
             assert go.wait(60)
 
-    with watched() as system, TrajectoryReplayBuffer(folder / "own", max_trajectories=3, cache_size=0) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(3)])
-        system.before = before
+    with watched() as system, filled(folder / "own", range(3), seed=0, max_trajectories=3, cache_size=0) as buffer:
+        buffer.sample(5)
+        system.before, state = before, buffer._draws.state()
         saving, told = start(lambda: buffer.save_checkpoint(folder / "saved"))
         try:
             assert come.wait(60)
@@ -292,14 +225,17 @@ def test_a_save_holds_nobody_up(folder):
             others.join(60)
             assert results == [[None, (9, 9, 9)]]
             assert_whole(buffer.sample(30), {6, 7, 8})
+            assert len(files(folder / "own")) == 9, "nothing is deleted meanwhile"
         finally:
             go.set()
         saving.join(60)
         assert told == [None]
-        assert len(list((folder / "own").glob("trajectory*"))) == 3, "what the save held is gone now"
-    with TrajectoryReplayBuffer() as saved:
-        saved.load_checkpoint(folder / "saved")
-        assert_whole(saved.sample(50), {0, 1, 2})
+        assert len(files(folder / "own")) == 3, "what the save held is gone now"
+    entries, facts = read(str(folder / "saved"))
+    assert [entry.id for entry in entries] == [0, 1, 2]
+    assert (facts["draws"], facts["counter"]) == (state, "3")
+    with loaded(folder / "saved") as found:
+        assert_whole(found.sample(50), {0, 1, 2})
 
 
 @lru_cache(maxsize=4096)
@@ -346,11 +282,10 @@ def test_threads_add_draw_retain_and_save_at_once(cache, folder):
             while time.monotonic() < until or not count:
                 buffer.save_checkpoint(folder / "saved")
                 assert buffer.sync().durable >= 0
-                with TrajectoryReplayBuffer(seed=count) as loaded:
-                    loaded.load_checkpoint(folder / "saved")
-                    assert len(loaded) <= most
-                    if len(loaded):
-                        assert_whole(loaded.sample(20))
+                with loaded(folder / "saved", seed=count) as found:
+                    assert len(found) <= most
+                    if len(found):
+                        assert_whole(found.sample(20))
                 count += 1
             return count
 
@@ -364,7 +299,7 @@ def test_threads_add_draw_retain_and_save_at_once(cache, folder):
                 raise result
         assert buffer.sync() == (sum(results[:2]),) * 3
         assert len(buffer) == most < sum(results[:2])
-        assert len(list((folder / "own").glob("trajectory*"))) == most, "those of removed trajectories are deleted"
+        assert len(files(folder / "own")) == most, "those of removed trajectories are deleted"
     with TrajectoryReplayBuffer(folder / "own") as again:
         assert len(again) == most
         assert_whole(again.sample(200))
