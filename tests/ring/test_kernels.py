@@ -149,19 +149,6 @@ def test_many_writes_at_once(capacity):
 
 
 @both
-def test_unsorted_duplicates_keep_the_last(kernels):
-    """Check against versions that drop all but neighbours, or keep the first, or count each write."""
-    sums, mins, state = allocate(100)
-    tree = kernels.Tree(sums, mins, state)
-    tree.set(np.array([5, 90, 5, 17, 90, 5]), np.array([1.0, 2.0, 0.0, 4.0, 0.0, 3.0]))
-    assert np.flatnonzero(sums[0]).tolist() == [5, 17]
-    assert state[:3].tolist() == [7.0, 3.0, 2.0]
-    tree.fill_zero_and_set(np.array([17, 5, 17]), np.array([5, 60, 5]), 2.5)
-    assert np.flatnonzero(sums[0]).tolist() == [5, 60]
-    assert state[:3].tolist() == [5.0, 2.5, 2.0]
-
-
-@both
 def test_a_prefix_on_an_edge_belongs_to_the_leaf_behind_it(kernels):
     """Check against the classic `s <= left`, which goes left here, and to a leaf of zero at prefix 0."""
     leaves = np.array([0.0, 1.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.0, 0.0])
