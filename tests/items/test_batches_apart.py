@@ -239,7 +239,7 @@ def filled_device(item: relive.Item, schema: relive.Schema, sampler: relive.samp
     return device
 
 
-@pytest.mark.parametrize(("item", "schema"), some(ON_DEVICE, 11))
+@pytest.mark.parametrize(("item", "schema"), some(ON_DEVICE, 6))
 def test_device(item: str, schema: str) -> None:
     needs("torch")
     settings = ITEMS[item][0]

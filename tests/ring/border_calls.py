@@ -220,16 +220,20 @@ def attempt(call: Call, arguments: dict[str, Any], extra: tuple[Any, ...] = ()) 
 
 
 def run() -> None:
-    """Make every call with every spoilt argument; a line before each, and its result behind it."""
+    """Make every call with every spoilt argument; a line before each, and its result behind it.
+
+    What was refused is still as it was, and is called again.
+    """
     for name, make in makers().items():
-        right = make()
+        right, call = make(), None
         cases = [("right", "", "")]
         cases += [("argument", argument, spoiler) for argument, many in right.spoilt.items() for spoiler in many]
         cases += [("missing", argument, "") for argument in right.arguments]
         cases += [("one more", "", str(i)) for i in some(range(len(spoilers.JUNK)), 4)]
         for kind, argument, spoiler in cases:
-            guarded.clear()
-            call = make()
+            if call is None:
+                guarded.clear()
+                call = make()
             arguments, extra = dict(call.arguments), ()
             if kind == "argument":
                 arguments[argument] = call.spoilt[argument][spoiler](arguments[argument])
@@ -239,6 +243,7 @@ def run() -> None:
                 arguments, extra = {}, (*arguments.values(), spoilers.JUNK[int(spoiler)])
             print(json.dumps([name, kind, argument, spoiler]), end=" ", flush=True)
             result = attempt(call, arguments, extra)
+            call = call if result.endswith("Error") and " " not in result else None
             print(json.dumps(result if margins_are_whole() else "wrote outside"), flush=True)
 
 
