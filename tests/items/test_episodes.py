@@ -226,7 +226,6 @@ def test_saves_and_other_items(tmp_path: Path) -> None:
         ({"starts": "episodes", "across_episodes": True}, 'none with `starts="episodes"`, got `True`'),
         ({"ahead": "value"}, "names of extras"),
         ({"ahead": ("value",), "across_episodes": True}, "none with `ahead`, got `True`"),
-        ({"trim": 1}, "`True` or `False`"),
     ],
 )
 def test_what_is_refused(choices: dict[str, Any], text: str) -> None:

@@ -198,64 +198,49 @@ def test_other_processes_write_and_draw(tmp_path: Path) -> None:
         judge(again.sample(200))
 
 
-H, F, S = relive.Hindsight, relive.Field, relive.Schema
+F, S = relive.Field, relive.Schema
+NUMBERS = "Expected integers of shape `(20,)`, the places of steps, got"
 REFUSED = {
-    "Expected `Transitions(...)`, got `Sequences(length=4, burn": lambda: H(item=relive.Sequences(4), reward=distance),
-    "Expected a function of achieved goals, desired goals and extras, got `None` - at `Hindsight(reward)`": lambda: H(
-        reward=None
+    "Expected the name of a field of `obs`, got `goal` besides `achieved_goal`, `desired_goal` - at `Hindsight(ach": (
+        lambda: build(SCHEMA, achieved="goal")
     ),
-    "Expected a finite number >= 0 and <= 1, got `1.5` - at `Hindsight(ratio)`": lambda: H(reward=distance, ratio=1.5),
-    "Expected one of `'future'`, `'final'`, `'episode'`, got `'last'` - at `Hindsight(strategy)`": lambda: H(
-        reward=distance, strategy="last"
+    "Expected the name of a field of `obs`, got `achieved_goal` in an observation of one field": (
+        lambda: build(S(obs=F(3), action=F()))
     ),
-    "Expected the name of a field of `obs`, got `None` - at `Hindsight(desired)`": lambda: H(
-        reward=distance, desired=None
+    "Expected goals like `achieved_goal`, `Field((2,), 'float32')`, got `Field((2,), 'float64')` - at `obs.desired_": (
+        lambda: build(S(obs={"achieved_goal": F(2), "desired_goal": F(2, "float64")}, action=F()))
     ),
-    "Expected the name of a field of `obs`, got `goal` besides `achieved_goal`, `desired_goal` - at "
-    "`Hindsight(achieved)`": lambda: build(SCHEMA, achieved="goal"),
-    "Expected the name of a field of `obs`, got `achieved_goal` in an observation of one field": lambda: build(
-        S(obs=F(3), action=F())
+    "Expected a goal that is not a stack of frames, got": (
+        lambda: build(S(obs={"achieved_goal": F(2, stack=2), "desired_goal": F(2)}, action=F()))
     ),
-    "Expected goals like `achieved_goal`, `Field((2,), 'float32')`, got `Field((2,), 'float64')` - at "
-    "`obs.desired_goal`": lambda: build(
-        S(obs={"achieved_goal": F(2), "desired_goal": F(2, "float64")}, action=F())
+    "Expected numbers of shape `(20,)`, one reward a step, got `float64` of shape `(20, 3)` - at `Hindsight(reward)`": (
+        lambda: draw(reward=lambda achieved, desired, info: (achieved - desired).astype(float))
     ),
-    "Expected a goal that is not a stack of frames, got": lambda: build(
-        S(obs={"achieved_goal": F(2, stack=2), "desired_goal": F(2)}, action=F())
+    "Expected bools of shape `(20,)`, one a step, got `bool` of shape `()` - at `Hindsight(te": (
+        lambda: draw(terminated=lambda achieved, desired, info: False)
     ),
-    "Expected numbers of shape `(20,)`, one reward a step, got `float64` of shape `(20, 3)` - at "
-    "`Hindsight(reward)`": lambda: spoilt().sample(20),
-    "Expected a function of achieved goals, desired goals and extras, got `False` - at `Hindsight(ter": lambda: H(
-        reward=distance, terminated=False
+    "Expected bools of shape `(20,)`, one a step, got `float32` of shape `(20,)` - at `Hinds": (
+        lambda: draw(terminated=lambda achieved, desired, info: achieved[:, 0])
     ),
-    "Expected bools of shape `(20,)`, one a step, got `bool` of shape `()` - at `Hindsight(te": lambda: spoilt(
-        reward=distance, terminated=lambda achieved, desired, info: False
-    ).sample(20),
-    "Expected bools of shape `(20,)`, one a step, got `float32` of shape `(20,)` - at `Hinds": lambda: (
-        spoilt(reward=distance, terminated=lambda achieved, desired, info: achieved[:, 0]).sample(20)
+    f"{NUMBERS} `float64` of shape `(20,)` - at `Hindsight(strategy)`": (
+        lambda: draw(strategy=lambda rng, position, length: length / 2)
     ),
-    "Expected integers of shape `(20,)`, the places of steps, got `float64` of shape `(20,)` - at "
-    "`Hindsight(strategy)`": lambda: spoilt(
-        reward=distance, strategy=lambda rng, position, length: length / 2
-    ).sample(20),
-    "Expected integers of shape `(20,)`, the places of steps, got `int64` of shape `()` - at "
-    "`Hindsight(strategy)`": lambda: spoilt(reward=distance, strategy=lambda rng, position, length: 0).sample(20),
-    "Expected places >= 0 and < ": lambda: spoilt(
-        reward=distance, strategy=lambda rng, position, length: length
-    ).sample(20),
-}  # fmt: skip
+    f"{NUMBERS} `int64` of shape `()` - at `Hindsight(strategy)`": (
+        lambda: draw(strategy=lambda rng, position, length: 0)
+    ),
+    "Expected places >= 0 and < ": lambda: draw(strategy=lambda rng, position, length: length),
+}
 
 
 def build(schema: relive.Schema, **choices: Any) -> relive.ReplayBuffer:
-    return relive.ReplayBuffer(schema, 50, item=H(reward=distance, **choices))
+    item = relive.Hindsight(**{"reward": distance, "ratio": 1.0, **choices})
+    return relive.ReplayBuffer(schema, 60, num_envs=LANES, item=item)
 
 
-def spoilt(**choices: Any) -> relive.ReplayBuffer:
-    wrong = {"reward": lambda achieved, desired, info: (achieved - desired).astype(float)}
-    item = H(ratio=1.0, **wrong | choices)
-    buffer = relive.ReplayBuffer(SCHEMA, 60, num_envs=LANES, item=item)
+def draw(**choices: Any) -> None:
+    buffer = build(SCHEMA, **choices)
     live(buffer, 10)
-    return buffer
+    buffer.sample(20)
 
 
 @pytest.mark.parametrize("text", REFUSED)

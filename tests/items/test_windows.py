@@ -130,8 +130,6 @@ def test_items_are_those_of_lerobot(tmp_path: Path) -> None:
         ({"obs": (2**40,)}, "offsets below"),
         ({"reward": {"a": (0,)}}, "integers, at least one"),
         ({"extras": (0, 1)}, "a mapping from names"),
-        ({"obs": (0,), "pad": "mirror"}, "one of `'repeat'`, `'zero'`"),
-        ({"obs": (0,), "n_step": 0}, "an integer >= 1"),
         ({"reward": (0, 1), "n_step": 2}, "`reward` or `n_step`"),
     ],
 )

@@ -99,8 +99,6 @@ def test_beta_goes_up_with_the_draws() -> None:
         (lambda: relive.Recent(mean_age=1.0, share=0.1), "one of `mean_age` and `share`, got both"),
         (lambda: relive.Recent(share=0.5), r"Recent\(share\)"),
         (lambda: relive.Recent(mean_age=0.0), r"Recent\(mean_age\)"),
-        (lambda: relive.Recent(share=0.1, beta=-1.0), r"Recent\(beta\)"),
-        (lambda: relive.Recent(share=0.1, weights="all"), r"Recent\(weights\)"),
         (lambda: relive.Blend(), "members"),
         (lambda: relive.Blend((U, 0.5), (R, 0.4)), "shares whose sum is 1, got a sum of `0.9`"),
         (lambda: relive.Blend((P, 0.5), (relive.Prioritized(alpha=1.0), 0.5)), "at most one member with priorities"),
