@@ -1,10 +1,12 @@
-"""Buffers with one number a step, in a stream that counts: all that most tests of calls need."""
+"""Buffers with one number a step, in a stream that counts, and with steps of any schema, in short episodes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import relive
+from relive.testing import GO, STAY, Script, SyntheticEnvs
+from relive.testing.synthetic import TERMINATED
 
 SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
 
@@ -20,4 +22,12 @@ def lived(steps: int = 50, capacity: int = 100, kind: type = relive.ReplayBuffer
     buffer = kind(SCHEMA, capacity, **{"seed": 0, **choices})
     for t in range(steps):
         buffer.add(**step(t))
+    return buffer
+
+
+def rolled(schema: relive.Schema, steps: int, capacity: int, *, lanes: int = 1, length: int = 9, **choices: Any) -> Any:
+    """Make a buffer that has these steps a lane, in episodes of one length."""
+    buffer = relive.ReplayBuffer(schema, capacity, num_envs=lanes, **{"seed": 0, **choices})
+    script = Script([GO] * (length - 1) + [TERMINATED], [STAY], give_next=True)
+    buffer.extend(**SyntheticEnvs(schema, lanes).rollout([*range(lanes)], steps, script))
     return buffer

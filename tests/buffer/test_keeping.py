@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from depth import some
 from forking import forked
+from scalars import lived, rolled
 
 import relive
 from relive._buffer.kept import PAGE, KeptFacts
@@ -32,22 +33,8 @@ FLAT = relive.Schema(obs=relive.Field(3), action=relive.Field())
 NAN, INF = float("nan"), float("inf")
 
 
-def filled(schema: relive.Schema = FLAT, lanes: int = 1, steps: int = 40, **choices: Any) -> relive.ReplayBuffer:
-    buffer = relive.ReplayBuffer(schema, 500, num_envs=lanes, seed=0, **choices)
-    for t in range(steps):
-        fields = {
-            ".".join(column.keys): np.full((lanes, *column.field.shape), t % 200, column.field.dtype)
-            for column in schema.columns
-        }
-        step: dict[str, Any] = {"terminated": np.full(lanes, t % 9 == 8), "truncated": np.zeros(lanes, bool)}
-        for path, value in fields.items():
-            *above, name = path.split(".")
-            node = step
-            for key in above:
-                node = node.setdefault(key, {})
-            node[name] = value
-        buffer.add(**step, next_obs=relive.Batch({"obs": step["obs"]}).map(lambda array: array + 1)["obs"])
-    return buffer
+def filled(schema: relive.Schema = FLAT, lanes: int = 1, **choices: Any) -> relive.ReplayBuffer:
+    return rolled(schema, 40, 500, lanes=lanes, **choices)
 
 
 def same(kept: relive.KeptBatch, batch: Any) -> None:
@@ -173,8 +160,7 @@ def test_a_subclass_with_its_own_sample_keeps_what_it_draws(path: Path) -> None:
         def sample(self, batch_size: int, *, beta: float | None = None) -> relive.Batch:
             return super().sample(batch_size, beta=beta)
 
-    buffer = Own(FLAT, 100, seed=0)
-    buffer.add(obs=np.ones(3), action=0, reward=1, next_obs=np.ones(3), terminated=True, truncated=False)
+    buffer = lived(1, kind=Own)
     buffer.keep_batches(path)
     batch = buffer.sample(5)
     same(relive.kept_batches(path)[0], batch)

@@ -15,7 +15,7 @@ from relive._ring import kernels
 from relive.testing._lives import BACK_ENDS
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
-DRAWS, BATCH = (10_000_000 if LONG else 400_000), 20_000
+DRAWS, BATCH = (10_000_000 if LONG else 200_000), 20_000
 SCHEMA = relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool"))
 UNIFORM, PRIORITIZED = relive.Uniform(), relive.Prioritized(alpha=0.7, beta=0.5, stratified=False)
 SAMPLERS = {
