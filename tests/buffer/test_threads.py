@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -27,7 +28,7 @@ def _impatient_interpreter() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-THREE_STEPS = relive.Transitions(n_step=3, gamma=1.0)
+THREE_STEPS, CHUNKS = (relive.Transitions(n_step=3, gamma=1.0, chunk=chunk) for chunk in (False, True))
 
 
 def make(sampler: object, item: relive.Item = THREE_STEPS, rows: int = ROWS) -> relive.ReplayBuffer:
@@ -196,12 +197,12 @@ def steps_of_all_lanes(serial: int, length: int) -> dict[str, np.ndarray]:
     ("rows", "item"),
     [
         *((rows, relive.Transitions()) for rows in (ROWS, 3000)), (ROWS, THREE_STEPS),
-        (ROWS, relive.Transitions(n_step=3, gamma=1.0, chunk=True)),
+        (ROWS, CHUNKS),
         *((rows, relive.Sequences(12, n_step=2, gamma=1.0)) for rows in (ROWS, 500)),
     ],
 )  # fmt: skip
 def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, item: relive.Item) -> None:
-    """Check that no row of a batch is overwritten before it is read, however few rows there are."""
+    """Check that no row of a batch is overwritten before it is read, by other items, too, however few there are."""
     buffer, length = make(relive.Prioritized(alpha=0.0), item, rows), 8
     buffer.extend(**steps_of_all_lanes(0, rows))
     done, serial = threading.Event(), rows
@@ -223,6 +224,10 @@ def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, item: r
                 assert_whole(batch)
                 assert (batch.obs[:, 0, 1] == batch.ids // LANES).all()
                 buffer.update_priorities(batch.ids, batch.reward)
+                with suppress(relive.StaleId):
+                    assert_whole(buffer.read(batch.ids, item=CHUNKS))
+                with buffer.hold():
+                    assert_whole(buffer.read(buffer.ids(item=CHUNKS)[:500], item=CHUNKS))
         finally:
             done.set()
 

@@ -242,28 +242,6 @@ def test_stacks_behind_that_go_on(frames: int) -> None:
     assert_native(calls, schema=schema, steps=3000)
 
 
-@pytest.mark.parametrize("name", ["prioritized", "new as stored"])
-def test_time_first_writes_the_same_steps(name: str) -> None:
-    """Check some lanes of three, over several laps, with priorities: ids differ in their axes alone."""
-    first: list[tuple[str, dict[str, Any]]] = []
-    for k in range(9):
-        made = step(FLAT, (2, 11), k) | {"priority": np.arange(22.0).reshape(2, 11) + k, "env_ids": [2, k % 2]}
-        first.append(("extend", made))
-    swapped = [
-        (call, {n: v if n == "env_ids" else v.swapaxes(0, 1) for n, v in made.items()} | {"time_major": True})
-        for call, made in first
-    ]
-    with _kernels.use("native"):
-        (lanes, slow), (times, never) = (
-            stored(calls, schema=FLAT, lanes=3, sampler=SAMPLERS[name]) for calls in (first, swapped)
-        )
-    assert slow == never == 0
-    assert times[9:] == lanes[9:]
-    for (_, _, one), (_, _, other) in zip(lanes[:9], times[:9], strict=True):
-        np.testing.assert_array_equal(np.frombuffer(one, "i8").reshape(2, 11).T.ravel(), np.frombuffer(other, "i8"))
-    assert_native(swapped, schema=FLAT, lanes=3, sampler=SAMPLERS[name])
-
-
 class Foreign:
     """Something that only Python can make an array of."""
 

@@ -111,14 +111,6 @@ def test_without_replacement() -> None:
     assert largest_z(included, reference, 1500) < 5.5
 
 
-def test_a_refused_update_changes_nothing() -> None:
-    buffer = buffer_of(5, alpha=0.0)
-    extend(buffer, 5, [3, 1, 2, 5, 4])
-    with pytest.raises(relive.PriorityError, match="check the loss"):
-        buffer.update_priorities([0, 1], [9.0, np.nan])
-    assert ranking(buffer, 5) == [3, 4, 0, 2, 1]
-
-
 def test_priorities_go_from_and_to_other_samplers(tmp_path) -> None:
     buffer = buffer_of(5)
     ids = extend(buffer, 5, [3, 1, 2, 5, 0])
