@@ -90,11 +90,9 @@ def assert_apart(made: Any, right: dict[str, np.ndarray]) -> int:
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 @pytest.mark.parametrize(("item", "schema"), CASES if LONG else CASES[::2])
 def test_numpy(item: str, schema: str) -> None:
-    """Check drawn and read batches, which are writable alike; `reward` always is."""
+    """Check drawn batches, which can be written to as those that are read; `reward` always can."""
     buffer = filled(ITEMS[item][0], SCHEMAS[schema])
     batch = buffer.sample(12)
-    right = {name: array.copy() for name, array in arrays(buffer.read(batch.ids)).items()}
-    right["weights"] = batch.weights.copy()
     writable = {name for name, array in arrays(batch).items() if array.flags.writeable}
     assert writable == {name for name, array in arrays(buffer.read(batch.ids)).items() if array.flags.writeable}
     assert writable >= {"reward", "discount", "ids", "weights"}
@@ -106,8 +104,6 @@ def test_numpy(item: str, schema: str) -> None:
 
     right_of_draw = {name: array.copy() for name, array in arrays(drawn()).items()}
     assert assert_apart(drawn, right_of_draw) == len(writable)
-    read = {**right, "weights": np.ones(12, np.float32)}
-    assert assert_apart(lambda: buffer.read(batch.ids), read) == len(writable)
 
 
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")

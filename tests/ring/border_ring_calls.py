@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import spoilers
 from border_tools import LANES, READ_ONLY, Call, drawable, guard, lived, native, steps_of, use
-from spoilers import Spoilers
 
 SET = ("watched", "enough_ends", "partial")
 
 
 def make_ring() -> Call:
-    _, arguments = lived()
-    arguments["busy"] = guard(np.zeros(LANES), np.uint8)
-
-    def layout(column: int, **changed: Any) -> Callable[[Any], Any]:
-        return lambda columns: [
-            replace(each, **{k: v(each.array) if callable(v) else v for k, v in changed.items()})
-            if c == column
-            else each
-            for c, each in enumerate(columns)
-        ]
-
-    columns: Spoilers = {**spoilers.lists({}), "not layouts": lambda a: [each.array for each in a]}
-    for name, spoil in spoilers.writable(spoilers.arrays()).items():
-        columns[f"array: {name}"] = layout(0, array=spoil)
-    wrong: dict[str, list[Any]] = {
-        "keys": [(), None, 3, (1,), (b"a",), [None]],
-        "shape": [(), None, 2, (2, 5), (4,), (-2, -4), (2**62, 4), ("2", 4), (2, 4, 1)],
-        "frames": [0, -1, 1, 3, 9, 2**62, 2**64, None, "2", 1.5],
-        "repeat": [None, 2, "yes"],
-        "every": [1, 2, -1, 2**64, None, "2"],
-        "whole": [None, 2, "yes"],
-    }
-    for name, values in wrong.items():
-        columns |= {f"{name}={value!r}": layout(0, **{name: value}) for value in values}
-    columns |= {f"state every={every}": layout(3, every=every) for every in (-1, 0, 2**64)}
-    columns["state: a row more"] = layout(3, array=lambda a: np.concatenate([a, a[:1]]))
-    windows: Spoilers = {
-        f"{name}={value!r}": lambda a, name=name, value=value: replace(a, **{name: value})
-        for name in ("span", "lookback", "starts")
-        for value in (-1, 0, 9, 2**62, 2**64, None, "1", 1.5)
-    }
-    windows["across=None"] = lambda a: replace(a, across=None)
-    return Call(native.Ring, arguments, use, {"columns": columns, "window": windows})
+    return Call(native.Ring, {**lived()[1], "busy": guard(np.zeros(LANES), np.uint8)}, use)
 
 
 def ring_call(name: str) -> Call:

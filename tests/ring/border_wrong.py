@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from border_tools import LANES, ROWS, STORAGE, lived, native
-from spoilers import Spoilers, arrays, floats, indices, lists, numbers, objects, put_in_column, whole_numbers
+from spoilers import (
+    Spoilers,
+    arrays,
+    attributes,
+    floats,
+    indices,
+    lists,
+    numbers,
+    objects,
+    put_in_column,
+    whole_numbers,
+    writable,
+)  # fmt: skip
 
+from relive._ring.plans import Stacked
 from relive.sum_tree import allocate
 
 HUGE = (2**62, 2**63 - 1, -(2**63))
@@ -24,17 +38,25 @@ def in_columns(count: int, *values: int) -> Spoilers:
     return {f"{column}={value}": put_in_column(column, value) for column in range(count) for value in values}
 
 
-def broken_stacks() -> Spoilers:
-    """Stacks that are none: each has one other attribute."""
-    others: dict[str, tuple[Any, ...]] = {
-        "gather": (None, native.Gather([], [], False)), "obs": ((), "text", None), "next_obs": ((), "text", None),
-        "frames": (0, -1, ROWS + 2, 2**63, None, 2.5), "repeat": (None, 2), "behind": (None, "yes"),
-    }  # fmt: skip
-    return {
-        f"{name} {index}": lambda stack, name=name, value=value: stack._replace(**{name: value})
-        for name, values in others.items()
-        for index, value in enumerate(values)
-    }
+LAYOUT: Spoilers = {
+    **attributes(
+        replace, keys=[(), None, 3, (1,), (b"a",), [None]], frames=[0, -1, 1, 3, 9, 2**62, 2**64, None, "2", 1.5],
+        shape=[(), None, 2, (2, 5), (4,), (-2, -4), (2**62, 4), ("2", 4), (2, 4, 1)], repeat=[None, 2, "yes"],
+        every=[1, 2, -1, 2**64, None, "2"], whole=[None, 2, "yes"],
+    ),
+    **{f"array: {name}": lambda layout, spoil=spoil: replace(layout, array=spoil(layout.array))
+       for name, spoil in writable(arrays()).items()},
+    "an array": lambda layout: layout.array,
+}  # fmt: skip
+STATE: Spoilers = {
+    **attributes(replace, every=[-1, 0, 2**64]),
+    "a row more": lambda layout: replace(layout, array=np.concatenate([layout.array, layout.array[:1]])),
+}
+SIZES = [-1, 0, 9, 2**62, 2**64, None, "1", 1.5]
+STACKS = attributes(
+    Stacked._replace, gather=[None, native.Gather([], [], False)], obs=[(), "text", None], next_obs=[(), "text", None],
+    frames=[0, -1, ROWS + 2, 2**63, None, 2.5], repeat=[None, 2], behind=[None, "yes"],
+)  # fmt: skip
 
 
 def broken_parts() -> Spoilers:
@@ -114,6 +136,9 @@ WRONG: dict[str, Spoilers] = {
     "Queue.__init__.ends": in_columns(4, -1, 7, 1000, *HUGE), "Queue.__init__.seen": in_columns(3, -1, 7, 1000, *HUGE),
     "Queue.recency.rate": {f"{bad}": lambda rate, bad=bad: bad for bad in (0.0, -1.0, np.nan, np.inf)},
     "Queue.draw_distinct.u": {"too many": lambda a: np.full(LANES * ROWS + 1, 0.5)},
+    "Ring.__init__.columns": lists(LAYOUT)
+    | {f"state: {name}": lambda a, spoil=spoil: [*a[:3], spoil(a[3])] for name, spoil in STATE.items()},
+    "Ring.__init__.window": attributes(replace, span=SIZES, lookback=SIZES, starts=SIZES, across=[None]),
     "Ring.__init__.num_obs": whole_numbers(-1, 0, 5, 2**62, 2**64),
     "Ring.__init__.steps": whole_numbers(-1, 0, 9, 2**62, 2**64),
     "Ring.__init__.counters": in_columns(14, -1, 9, 1000, 2**62, 2**63 - 1),
@@ -132,7 +157,7 @@ WRONG: dict[str, Spoilers] = {
     "Gather.unroll.length": whole_numbers(-1, 0, 8, 2**62, 2**63 - 1, 2**64),
     "Gather.unroll.burn_in": whole_numbers(-1, 2, 4, 2**62, 2**63 - 1, 2**64),
     "Gather.transitions.keys": lists(NAMES), "Gather.around.keys": lists(NAMES),
-    "Gather.transitions.stacks": lists(broken_stacks()), "Gather.transitions.chunks": lists(CHUNKS),
+    "Gather.transitions.stacks": lists(STACKS), "Gather.transitions.chunks": lists(CHUNKS),
     "Gather.goals.keys": lists({**NAMES, "a view": lambda a: ("shown",)}), "Gather.goals.outcomes": objects(1),
     "Gather.around.offsets": lists({**arrays(), **numbers(-2, ROWS, 2**63 - 1, -(2**63))}),
     "Gather.around.masks": lists({**NAMES, "none of several": lambda a: None}),
