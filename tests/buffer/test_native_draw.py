@@ -223,6 +223,7 @@ def test_no_call_runs_python(kind: tuple[relive.Schema, str], sampler: str) -> N
         (WIDE, ITEMS["one step"], True),
         (WIDE, ITEMS["sequences"], True),
         (FLAT, relive.Sequences(4, across_episodes=True), True),
+        (FLAT, relive.Windows(obs=(-1, 0), action=range(-1, 15), n_step=3), True),
         (STACKED, relive.Sequences(4), False),
         (STACKED, ITEMS["one step"], True),
     ],
