@@ -1,4 +1,4 @@
-"""`Windows`: LeRobot's definition item by item; refusals, speed. `test_items.py` has its model."""
+"""`Windows`: LeRobot's definition item by item; refusals. `test_items.py` has its model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import soon
 from needs import needs
 
 import relive
@@ -164,37 +163,3 @@ def test_text() -> None:
         "Windows(obs={'a': (-1, 0), 'b': range(0, 5)}, action=range(-1, 15), pad='zero', n_step=3, gamma=0.99)"
     )
     assert eval(repr(choice)) == choice
-
-
-def test_a_draw_takes_little_longer_than_one_of_chunks() -> None:
-    """Check that no loop in Python goes over items: a wide bar, as the machine may be busy."""
-    schema = relive.Schema(obs=relive.Field(17), action=relive.Field(6))
-    buffers = []
-    for choice in (relive.Transitions(n_step=16, chunk=True), Windows(obs=(-1, 0), action=range(-1, 15))):
-        buffer = relive.ReplayBuffer(schema, 10_000, item=choice, seed=0)
-        time = np.arange(10_001.0)
-        obs = np.repeat(time[:, None], 17, 1)
-        ends = time[:-1] % 200 == 199
-        buffer.extend(
-            obs=obs[:-1], next_obs=obs[1:], action=np.repeat(time[:-1, None], 6, 1), reward=time[:-1],
-            terminated=ends, truncated=ends & False,
-        )  # fmt: skip
-        buffers.append(buffer)
-
-    def ratio() -> float:
-        chunks, windows = (best(buffer) for buffer in buffers)
-        return windows / chunks
-
-    soon(ratio, 3.0)
-
-
-def best(buffer: relive.ReplayBuffer) -> float:
-    from time import process_time
-
-    times = []
-    for _ in range(8):
-        begin = process_time()
-        for _ in range(40):
-            buffer.sample(256)
-        times.append(process_time() - begin)
-    return min(times)
