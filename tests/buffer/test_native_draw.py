@@ -20,7 +20,6 @@ import relive
 from relive._base.nests import mapped
 from relive._buffer import drawing
 from relive._ring import kernels
-from relive.errors import ReliveError
 from relive.testing import GO, STAY, Script, SyntheticEnvs
 from relive.testing.synthetic import TERMINATED, TRUNCATED
 
@@ -239,24 +238,6 @@ def test_which_items_are_native(schema: relive.Schema, item: relive.Item, native
     twins.assert_equal()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [(0,), (-1,), (2**70,), ("x",), (None,), (2.5,), (True,), (4, -0.5), (4, float("nan")), (4, "x"), (4, True)],
-    ids=repr,
-)
-@pytest.mark.parametrize("sampler", ["uniform", "distinct"])
-def test_what_python_refuses(sampler: str, arguments: tuple[Any, ...]) -> None:
-    twins = Twins(sampler=SAMPLERS[sampler])
-    twins.feed(40)
-    errors = []
-    for call in (twins.native.sample, lambda *given: drawing.sample(twins.python._core, *given)):
-        with pytest.raises(ReliveError) as caught:
-            call(*arguments)
-        errors.append((type(caught.value), str(caught.value)))
-    assert errors[0] == errors[1]
-    twins.assert_equal()
-
-
 def test_arguments_of_other_types() -> None:
     twins = Twins(sampler=relive.Prioritized())
     twins.feed(40)
@@ -269,19 +250,6 @@ def test_arguments_of_other_types() -> None:
         with pytest.raises(TypeError):
             twins.native.sample(**name)
     twins.assert_equal()
-
-
-def test_too_few_items() -> None:
-    twins = Twins(sampler=SAMPLERS["without replacement"], item=ITEMS["three steps"])
-    for steps in (0, 1, 4):
-        twins.feed(steps) if steps else None
-        with pytest.raises(relive.NotEnoughData) as native:
-            twins.native.sample(400)
-        with pytest.raises(relive.NotEnoughData) as python:
-            drawing.sample(twins.python._core, 400)
-        assert str(native.value) == str(python.value)
-    twins.sample(2)
-    assert repr(twins.native.rng.bit_generator.state) == repr(twins.python.rng.bit_generator.state)
 
 
 class Counting:

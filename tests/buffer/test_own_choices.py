@@ -15,7 +15,7 @@ import own_sampler
 import pytest
 from children import run_program
 from local import local_shards
-from own_item import Chunks, TestChunks
+from own_item import Chunks
 from own_sampler import Balanced, TestBalanced
 from whole_rows import make, steps
 
@@ -25,37 +25,19 @@ from relive.checkpoints.salvage import salvage
 from relive.cli import main
 from relive.items import Item
 from relive.samplers import Draw, Index, Sampler
-from relive.testing import ItemContract, SamplerContract, TransitionsModel
+from relive.testing import SamplerContract, TransitionsModel
 from relive.testing.agreement import assert_same_batch, is_refused
-from relive.testing.streams import Anchor
 
-__all__ = ["TestBalanced", "TestChunks"]  # collected by pytest
+__all__ = ["TestBalanced"]  # collected by pytest
 LANES, ROWS, K = 4, 60, 3
 EXAMPLES = Path(own_item.__file__).parent
 STEP = {"obs": 0.0, "action": 0.0, "reward": 1.0, "next_obs": 1.0, "terminated": False, "truncated": False}
 
 
-@dataclass(frozen=True)
-class ChunksModel:
-    """The steps of `Chunks`, read off the episode one by one."""
+class TestChunks(own_item.TestChunks):
+    """The example's own, and a model."""
 
-    k: int
-    starts: int = 1
-    older: int = 0
-
-    def expand(self, anchor: Anchor) -> dict[str, Any] | None:
-        fields = TransitionsModel(self.k, 0.99).expand(anchor)
-        if fields is None:
-            return None
-        actions = [step.action for step in anchor.episode.steps[anchor.position :]][: self.k]
-        padded = actions + [np.zeros_like(actions[0])] * (self.k - len(actions))
-        return {**fields, "action": np.stack(padded), "mask": np.arange(self.k) < len(actions)}
-
-
-class TestActionsOfChunks(ItemContract):
-    item = Chunks(k=3)
-    schema = relive.testing.SCHEMAS["flat"]
-    model = ChunksModel(3)
+    model = TransitionsModel(3, 0.99, chunk=True)
 
 
 class Bare:
