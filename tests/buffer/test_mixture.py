@@ -9,9 +9,9 @@ import pytest
 from scalars import rolled
 
 import relive
-from relive._base.nests import paths
 from relive._ring.kernels import active
 from relive.batch import joined_at_once
+from relive.testing.agreement import assert_same_batch
 from relive.trajectories import Mixture, TrajectoryReplayBuffer
 
 
@@ -67,11 +67,8 @@ def test_parts_are_copied_at_once_as_field_by_field(schema, item, monkeypatch):
         monkeypatch.setattr("relive.mixture.joined_at_once", joined)
         for each, state in zip(made, states, strict=True):
             each.rng.bit_generator.state = state
-        batches.append(dict(paths(mixture.sample(33))))
-    assert list(batches[0]) == list(batches[1])
-    for name, array in batches[1].items():
-        assert array.dtype == batches[0][name].dtype, name
-        np.testing.assert_array_equal(array, batches[0][name], err_msg=name)
+        batches.append(mixture.sample(33))
+    assert_same_batch(*batches)
 
 
 def test_parts_of_other_fields_are_not_copied_at_once():
