@@ -116,9 +116,3 @@ def test_a_mapped_file_is_opened_with_either(tmp_path: Path) -> None:
 def test_the_name_of_the_mask_is_taken() -> None:
     with pytest.raises(relive.SchemaError, match=r"got `mask` - at `mask`"):
         relive.Schema(obs=relive.Field(), action=relive.Field(), mask=relive.Field())
-
-
-def test_it_is_in_the_description() -> None:
-    assert repr(CHUNKS) == "Transitions(n_step=3, gamma=0.5, chunk=True)"
-    assert repr(SINGLE) == "Transitions(n_step=3, gamma=0.5)"
-    assert CHUNKS != SINGLE

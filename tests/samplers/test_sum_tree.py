@@ -1,4 +1,4 @@
-"""`relive.SumTree` against sums that cannot drift: any capacity, ten million updates, forms of arguments."""
+"""`relive.SumTree` against plain arrays, and the forms of its arguments and results."""
 
 from __future__ import annotations
 
@@ -31,30 +31,9 @@ def test_a_new_tree_is_empty(capacity):
     assert str(refused.value) == "Expected at least 1 positive leaf, got 0 - at `SumTree.find`: set some values first"
 
 
-def exactly(a: float, b: float) -> bool:
-    """Return True if equal within the rounding of a dozen additions."""
-    return math.isclose(a, b, rel_tol=1e-14 * 12, abs_tol=0.0)
-
-
-def assert_is_tree_of(tree: relive.SumTree, leaves: np.ndarray, rng: np.random.Generator, probes: int = 2000) -> None:
-    """Check that total, minimum and search all agree with the plain array."""
-    assert exactly(tree.total, math.fsum(leaves))
-    positive = leaves[leaves > 0]
-    assert tree.min == (positive.min() if len(positive) else math.inf)
-    if not len(positive):
-        return
-    edges, slack = np.cumsum(leaves), 1e-12 * tree.total
-    prefix = np.concatenate([rng.random(probes) * tree.total, [0.0, tree.total, np.nextafter(tree.total, 0.0)]])
-    found = tree.find(prefix)
-    assert (leaves[found] > 0).all()
-    first, last = (np.searchsorted(edges, prefix + each, side="right") for each in (-slack, slack))
-    assert (first <= found).all()
-    assert (found <= last).all()
-
-
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_any_capacity(capacity):
-    """Check leaves in order, for powers of two and everything else; zeros are never found."""
+    """Check total, minimum and search against a plain array; that no sum drifts is checked in `tests/ring`."""
     rng = np.random.default_rng(capacity)
     tree, leaves = relive.SumTree(capacity), np.zeros(capacity)
     for _ in range(6):
@@ -63,56 +42,15 @@ def test_any_capacity(capacity):
         tree.set(where, values)
         leaves[where] = values  # the last of several values for one leaf stays here, too
         np.testing.assert_array_equal(tree.values, leaves)
-        assert_is_tree_of(tree, leaves, rng, 500)
-
-
-@pytest.mark.slow
-def test_ten_million_updates_and_then_a_shrink():
-    """Check against drift: sums stay those of the leaves, also after priorities fall by twelve decades.
-
-    A tree that adjusts its sums by differences passes the first half and fails the second by several per cent.
-    """
-    capacity, rng = 65_537, np.random.default_rng(0)
-    tree, leaves = relive.SumTree(capacity), np.zeros(capacity)
-    for _ in range(100):
-        where = rng.integers(0, capacity, 100_000)
-        values = 10 ** rng.uniform(-6, 6, 100_000)
-        values[rng.random(100_000) < 0.05] = 0.0
-        tree.set(where, values)
-        last = np.unique(where[::-1], return_index=True)
-        leaves[last[0]] = values[::-1][last[1]]
-    np.testing.assert_array_equal(tree.values, leaves)
-    assert_is_tree_of(tree, leaves, rng)
-    leaves *= 1e-12
-    tree.set(np.arange(capacity), leaves)
-    assert_is_tree_of(tree, leaves, rng)
-    dismantle(tree, leaves, rng)
-
-
-def dismantle(tree: relive.SumTree, leaves: np.ndarray, rng: np.random.Generator) -> None:
-    """Zero the leaves in blocks, largest sums first: each inner sum is the total once, so each must be right."""
-    order = rng.permutation(-(-len(leaves) // 64))
-    for block in order[:-1]:
-        where = np.arange(block * 64, min(block * 64 + 64, len(leaves)))
-        tree.set(where, 0.0)
-        leaves[where] = 0.0
-        if block % 16 == 0:
-            assert exactly(tree.total, math.fsum(leaves))
-    for where in np.flatnonzero(leaves):
-        assert exactly(tree.total, math.fsum(leaves))
-        tree.set(where, 0.0)
-        leaves[where] = 0.0
-    assert (tree.total, tree.min) == (0.0, math.inf)
-
-
-def test_a_spike_leaves_nothing_behind():
-    """Check 1e17 and back to 1: a tree of differences has total 0 afterwards."""
-    tree = relive.SumTree(5)
-    tree.set(np.arange(5), 1.0)
-    tree.set(2, 1e17)
-    tree.set(2, 1.0)
-    assert tree.total == 5.0
-    np.testing.assert_array_equal(tree.find(np.arange(5) + 0.5), np.arange(5))
+        assert math.isclose(tree.total, math.fsum(leaves), rel_tol=1e-13)
+        assert tree.min == leaves[leaves > 0].min(initial=math.inf)
+        if tree.total:
+            edges, slack = np.cumsum(leaves), 1e-12 * tree.total
+            prefix = np.append(rng.random(500) * tree.total, [0.0, tree.total, np.nextafter(tree.total, 0.0)])
+            found = tree.find(prefix)
+            first, last = (np.searchsorted(edges, prefix + each, side="right") for each in (-slack, slack))
+            assert (leaves[found] > 0).all()
+            assert ((first <= found) & (found <= last)).all()
 
 
 def test_half_open_shares():
