@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from counted import extend, make
 from depth import LONG, pairs
 from statistics_of_draws import P_MIN, chi_square_p, largest_z
 
@@ -51,24 +52,9 @@ PROFILES = {
 
 def buffer_of(priorities: np.ndarray, **sampler: object) -> relive.ReplayBuffer:
     """Make a full one-lane buffer with these raw priorities, in the order of ids."""
-    n = len(priorities)
-    buffer = relive.ReplayBuffer(
-        relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool")),
-        capacity=n,
-        sampler=relive.Prioritized(eps=0.0, **sampler),
-        seed=20260,
-    )
-    extend(buffer, 0, n, priorities)
+    buffer = make(relive.Prioritized(eps=0.0, **sampler), rows=len(priorities), seed=20260)
+    extend(buffer, len(priorities), priority=priorities)
     return buffer
-
-
-def extend(buffer: relive.ReplayBuffer, start: int, n: int, priorities: np.ndarray) -> np.ndarray:
-    """Add `n` steps of one lane; observations count up."""
-    serial, off = np.arange(start, start + n)[None], np.zeros((1, n), bool)
-    return buffer.extend(
-        obs=serial, action=off, reward=serial, next_obs=serial + 1, terminated=off, truncated=off,
-        priority=np.asarray(priorities, float)[None],
-    )[0]  # fmt: skip
 
 
 def count(buffer: relive.ReplayBuffer, ids: np.ndarray, draws: int = DRAWS, batch: int = BATCH) -> np.ndarray:
@@ -119,16 +105,8 @@ def test_without_replacement(kind, size, batch):
     raw = decades(rng, size) ** 0.3
     buffer = buffer_of(raw, alpha=1.0, replacement=False)
     if kind == "uniform":
-        raw = np.ones(size)
-        buffer = relive.ReplayBuffer(
-            relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool")), size,
-            sampler=relive.Uniform(replacement=False), seed=8,
-        )  # fmt: skip
-        off = np.zeros(size, bool)
-        buffer.extend(
-            obs=np.arange(size)[None], action=off[None], reward=off[None], next_obs=np.arange(size)[None] + 1,
-            terminated=off[None], truncated=off[None],
-        )  # fmt: skip
+        raw, buffer = np.ones(size), make(relive.Uniform(replacement=False), rows=size, seed=8)
+        extend(buffer, size)
     rounds = 4_000 if LONG else 1_500
     included, reference = np.zeros(size, int), np.zeros(size, int)
     for _ in range(rounds):

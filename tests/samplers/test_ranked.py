@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from counted import extend, make
 from ranked_sampler import Ranked, TestRanked
 from statistics_of_draws import largest_z
 
@@ -13,19 +14,8 @@ from relive.testing.agreement import assert_same_batch
 __all__ = ["TestRanked"]  # collected by pytest
 
 
-def buffer_of(capacity: int, lanes: int = 1, **settings: object) -> relive.ReplayBuffer:
-    """An empty buffer with lanes of `capacity` steps."""
-    schema = relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool"))
-    sampler = Ranked(**{"eps": 0.0, **settings})
-    return relive.ReplayBuffer(schema, capacity * lanes, num_envs=lanes, sampler=sampler, seed=7)
-
-
-def extend(buffer: relive.ReplayBuffer, n: int, priority: object = None, lane: int = 0, start: int = 0) -> np.ndarray:
-    """Add `n` steps of one lane; observations count up from `start`."""
-    serial, off = start + np.arange(n)[None], np.zeros((1, n), bool)
-    given = None if priority is None else np.asarray(priority, float)[None]
-    step = {"obs": serial, "action": off, "reward": serial, "next_obs": serial + 1, "terminated": off}
-    return buffer.extend(**step, truncated=off, env_ids=[lane], priority=given)[0]
+def buffer_of(capacity: int, **settings: object) -> relive.ReplayBuffer:
+    return make(Ranked(**{"eps": 0.0, **settings}), rows=capacity)
 
 
 def ranking(buffer: relive.ReplayBuffer, ranked: int) -> list[int]:
@@ -61,7 +51,7 @@ def test_ranks_are_exact_after_any_history(capacity: int) -> None:
             n = min(int(rng.geometric(0.3)), capacity)
             given = rng.integers(0, 6, n) / 2.0 if rng.random() < 0.5 else None
             largest = largest if given is None else max(largest, given.max())
-            keys = extend(buffer, n, given, start=clock).tolist()
+            keys = extend(buffer, n, start=clock, priority=given).tolist()
             clock += n
             values = [largest or 1.0] * n if given is None else given.tolist()
         else:
@@ -85,7 +75,7 @@ def test_ranks_are_exact_after_any_history(capacity: int) -> None:
 def test_without_replacement() -> None:
     """No repeats, and each item is in a batch as often as when NumPy draws them one after the other."""
     rng, buffer = np.random.default_rng(0), buffer_of(12, alpha=1.0, replacement=False)
-    extend(buffer, 12, rng.permutation(12) + 1.0)
+    extend(buffer, 12, priority=rng.permutation(12) + 1.0)
     share = law(buffer.priorities(np.arange(12)), 1.0)
     included, reference = np.zeros(12, int), np.zeros(12, int)
     for _ in range(1500):
@@ -98,7 +88,7 @@ def test_without_replacement() -> None:
 
 def test_priorities_go_from_and_to_other_samplers(tmp_path) -> None:
     buffer = buffer_of(5)
-    ids = extend(buffer, 5, [3, 1, 2, 5, 0])
+    ids = extend(buffer, 5, priority=[3, 1, 2, 5, 0])
     buffer.save(tmp_path / "ranked")
     assert_same_batch(relive.load(tmp_path / "ranked").sample(9), buffer.sample(9))
     other = relive.load(tmp_path / "ranked", sampler=relive.Prioritized())
