@@ -2,6 +2,7 @@
 // errors to the same calls in relive._buffer.drawing.
 #include <numpy/random/bitgen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "bind_ring.hpp"
@@ -79,8 +80,11 @@ public:
             throw nb::type_error("relive._ring._native.sampling: no batch, or nothing that can be called");
         auto layout = std::make_shared<Layout>();
         expansion_.lay_out(*layout);
-        ids_ = layout->fields().size() - 1;
-        layout->add("weights", NPY_FLOAT);
+        const nb::object key = nb::make_tuple("ids");  // behind which an expansion may have more fields
+        const auto is_ids = [&](const Layout::Field& field) { return field.keys.is_valid() && field.keys.equal(key); };
+        ids_ = size_t(std::ranges::find_if(layout->fields(), is_ids) - layout->fields().begin());
+        require(ids_ < layout->fields().size(), "relive._ring._native.sampling: items without ids");
+        weights_ = layout->add("weights", NPY_FLOAT);
         layout->end();
         layout_ = layout;
         for (const char* name : {"rng", "last", "batch_size", "beta"})
@@ -115,7 +119,7 @@ private:
     nb::object held_;
     std::vector<nb::object> names_;  // interned
     std::shared_ptr<const Layout> layout_;
-    size_t ids_ = 0;
+    size_t ids_ = 0, weights_ = 0;
     Uniforms uniforms_;
     std::vector<char> scratch_;  // of small batches, during whose draw no other call is made
 
@@ -177,7 +181,7 @@ private:
         auto* copying = reinterpret_cast<int64_t*>(u + numbers);
         auto* slots = copying + n * expansion_.scratch();
         auto* values = reinterpret_cast<double*>(slots + n);
-        auto* weights = reinterpret_cast<float*>(to[ids_ + 1]);
+        auto* weights = reinterpret_cast<float*>(to[weights_]);
         if (!uniforms_.fill(u, numbers + n * expansion_.numbers())) return {};
         const double exponent = chooser_.begin(beta ? &*beta : nullptr);
         run(n, [&] { chooser_.choose(u, n, exponent, slots, values, weights); });

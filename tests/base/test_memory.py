@@ -11,7 +11,6 @@ import threading
 import numpy as np
 import pytest
 
-import relive
 from relive._base import memory
 from relive._base.memory import HUGE_PAGE, LEASED, LINE, PAGE, Arena, zeros, zeros_together
 
@@ -247,41 +246,3 @@ def test_threads_never_share_a_block():
         thread.join()
     assert not wrong
     assert arena.free_bytes <= 4 * 5 * PAGE
-
-
-def resident() -> int:
-    """Return the bytes of this process that are in memory now."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
-
-
-@pytest.fixture(scope="module")
-def buffer() -> relive.ReplayBuffer:
-    """Make a buffer whose batches of 512 have 95 KB."""
-    schema = relive.Schema(obs=relive.Field((17,)), action=relive.Field((6,)))
-    buffer = relive.ReplayBuffer(schema, 600, seed=0)
-    steps = {name: np.ones((600, *field.shape), field.dtype) for name, field in schema.tree.items()}
-    buffer.extend(**steps, next_obs=steps["obs"], terminated=np.zeros(600, bool), truncated=np.zeros(600, bool))
-    return buffer
-
-
-# What a held array costs beside itself: the rest of its last page, and what the C library needs.
-BESIDE = 6 << 10
-CHOICES = {
-    **{f"only {name}": lambda batch, name=name: batch[name] for name in ("reward", "obs", "action", "ids")},
-    "all": lambda batch: tuple(batch.values()),
-}
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks the system what the process takes")
-@pytest.mark.parametrize("n", [256, 512, 4096, 40_000])
-@pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES.keys())
-def test_a_held_part_of_a_batch_costs_about_its_own_size(choose, n, buffer):
-    """Check that rewards of 2 KB that are kept for a plot do not keep their batches."""
-    times = 60 if n < 10_000 else 8
-    held = [choose(buffer.sample(n)) for _ in range(3)]
-    before = resident()
-    held = [choose(buffer.sample(n)) for _ in range(times)]
-    parts = [array for part in held for array in (part if isinstance(part, tuple) else (part,))]
-    spare = 4 * sum(array.nbytes for array in buffer.sample(n).values())
-    assert resident() - before <= 1.05 * sum(array.nbytes for array in parts) + BESIDE * len(parts) + spare

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scalars import SCHEMA, lived, rolled, step
 
 import relive
 from relive.errors import ReliveWarning
@@ -19,15 +20,7 @@ from relive.errors import ReliveWarning
 
 def filled(**choices: object) -> relive.ReplayBuffer:
     schema = relive.Schema(obs=relive.Field((8, 8), "uint8", stack=2, pad="first"), action=relive.Field())
-    buffer = relive.ReplayBuffer(schema, 200, num_envs=2, seed=0, sampler=relive.Prioritized(), **choices)
-    frames = np.zeros((2, 2, 8, 8), np.uint8)
-    for t in range(60):
-        ends = np.full(2, t % 10 == 9)
-        later = np.stack([frames[:, 1], np.full((2, 8, 8), t + 1, np.uint8)], 1)
-        buffer.add(
-            obs=frames, action=[0, 0], reward=[t, 2 * t], next_obs=later, terminated=ends, truncated=[False, False]
-        )
-        frames = np.repeat(later[:, 1:], 2, 1) + 1 if t % 10 == 9 else later
+    buffer = rolled(schema, 60, 200, lanes=2, length=10, sampler=relive.Prioritized(), **choices)
     buffer.update_priorities(buffer.sample(8).ids, np.arange(8.0))
     return buffer
 
@@ -77,16 +70,14 @@ def test_a_report_of_a_buffer_as_it_is(tmp_path: Path) -> None:
     assert "12 whole" not in page
     assert "<dt>whole episodes</dt><dd>12 " in page
     assert "<script" not in page
-    empty = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 10)
-    assert "<dd>0 " in Path(empty.report(tmp_path / "empty.html")).read_text("utf-8")
+    assert "<dd>0 " in Path(lived(0).report(tmp_path / "empty.html")).read_text("utf-8")
 
 
 def test_the_other_buffers_have_a_page_too(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
     runs = relive.TrajectoryReplayBuffer(seed=0)
     runs.add_trajectories([relive.Trajectory(rewards=np.zeros((5, 2, 1)))])
-    for buffer, said in ((relive.DeviceBuffer(schema, 64, device="cpu"), "0 of 64"), (runs, "chunk-steps")):
+    for buffer, said in ((relive.DeviceBuffer(SCHEMA, 64, device="cpu"), "0 of 64"), (runs, "chunk-steps")):
         page = Path(buffer.report(tmp_path / "page.html")).read_text("utf-8")
         assert said in page
         assert said in buffer._repr_html_()
@@ -131,14 +122,13 @@ def test_a_closed_buffer_can_be_shown() -> None:
 
 def test_not_finite_values_are_said_once_if_asked_for() -> None:
     schema = relive.Schema(obs={"a": relive.Field((2,))}, action=relive.Field())
-    step = {"obs": {"a": [0, 0]}, "action": 0, "reward": 0, "next_obs": {"a": [0, np.nan]}}
-    step |= {"terminated": False, "truncated": False}
+    given = step(obs={"a": [0, 0]}, next_obs={"a": [0, np.nan]})
     for asked in (True, False):
         buffer = relive.ReplayBuffer(schema, 10, check_finite=asked)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             for _ in range(3):
-                buffer.add(**step)
+                buffer.add(**given)
         texts = [str(each.message) for each in said if "not finite" in str(each.message)]
         assert texts == ["1 of 2 values are not finite - at `next_obs.a`: they are stored as they are"] * asked
         assert len(buffer) == 3
@@ -146,7 +136,7 @@ def test_not_finite_values_are_said_once_if_asked_for() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ReliveWarning, match="not finite"):
-            buffer.add(**step)
+            buffer.add(**given)
     assert not len(buffer)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from needs import needs
+from scalars import rolled
 from sizes import with_sizes
 
 import relive
@@ -19,15 +20,8 @@ from relive._base.memory import zeros
 @pytest.fixture(name="batch")
 def _batch() -> relive.Batch:
     """Draw a batch of nested, stacked and plain fields."""
-    schema = relive.Schema(
-        obs={"camera": relive.Field((4, 4), "uint8", stack=2), "pose": relive.Field((3,))},
-        action=relive.Field((), "int32"),
-    )
-    buffer = relive.ReplayBuffer(schema, 20, sampler=relive.Prioritized(), seed=0)
-    for t in range(10):
-        obs = {"camera": np.full((2, 4, 4), t, np.uint8), "pose": np.full(3, t, np.float32)}
-        buffer.add(obs=obs, action=t, reward=float(t), terminated=t % 3 == 2, truncated=False)
-    return buffer.sample(8)
+    obs = {"camera": relive.Field((4, 4), "uint8", stack=2), "pose": relive.Field((3,))}
+    return rolled(relive.Schema(obs=obs, action=relive.Field((), "int32")), 10, 20).sample(8)
 
 
 def leaves(batch: relive.Batch) -> dict[str, object]:

@@ -14,6 +14,7 @@ from needs import needs
 import relive
 from relive._ring import kernels as _kernels
 from relive.checkpoints.inspection import verify
+from relive.testing.agreement import assert_same_batch
 
 ml_dtypes = needs("ml_dtypes")
 
@@ -63,8 +64,7 @@ def filled(storage: Any, **choices: Any) -> relive.ReplayBuffer:
 def check(batch: relive.Batch) -> None:
     """Check that every number is the nearest bfloat16 of the given one."""
     for row in range(len(batch.ids)):
-        steps = np.flatnonzero(batch.mask[row])
-        for i in steps:
+        for i in np.flatnonzero(batch.mask[row]):
             t = round(float(batch.reward[row, i]) * 3)
             assert batch.reward.dtype == batch.action.dtype == batch.hidden.dtype == BF16
             np.testing.assert_array_equal(batch.action[row, i], numbers(t, 2).astype(BF16))
@@ -88,9 +88,7 @@ def test_what_is_stored_is_drawn(storage: Any, tmp_path: Path) -> None:
         buffer.save(tmp_path / "saved")
         loaded = relive.load(tmp_path / "saved")
         assert loaded.schema == SCHEMA
-        mine, theirs = buffer.sample(32), loaded.sample(32)
-        for name in ("action", "reward", "hidden"):
-            np.testing.assert_array_equal(mine[name].view(np.uint16), theirs[name].view(np.uint16))
+        assert_same_batch(buffer.sample(32), loaded.sample(32))
         assert verify(tmp_path / "saved") == []
 
 

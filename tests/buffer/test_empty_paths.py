@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scalars import lived
 
 import relive
 from relive import trajectories
@@ -16,17 +17,10 @@ from relive.checkpoints import inspection, salvage
 from relive.errors import ArgumentError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer
 
-SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
-
-
-def buffer() -> relive.ReplayBuffer:
-    return relive.ReplayBuffer(SCHEMA, 8)
-
-
 EPISODE = Trajectory(rewards=np.zeros((3, 1, 1), np.float32))
 CALLS: dict[str, Callable[[Any], Any]] = {
-    "save": lambda path: buffer().save(path),
-    "save without waiting": lambda path: buffer().save(path, wait=False),
+    "save": lambda path: lived(0).save(path),
+    "save without waiting": lambda path: lived(0).save(path, wait=False),
     "load": lambda path: relive.load(path),
     "load of several": lambda path: relive.load([path]),
     "Mapped": lambda path: relive.Mapped(path),

@@ -23,14 +23,7 @@ def filled(steps: int = 23, **choices: Any) -> relive.ReplayBuffer:
 
 
 def drawable(buffer: relive.ReplayBuffer) -> list[int]:
-    found = []
-    for number in np.sort(buffer.column("ids").ravel()).tolist():
-        try:
-            buffer.read([number])
-        except relive.StaleId:
-            continue
-        found.append(number)
-    return found
+    return sorted(buffer.ids().tolist())
 
 
 @pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized()], ids=repr)
@@ -86,7 +79,7 @@ def test_the_order_is_that_of_the_numbers(count: int) -> None:
     near = rng.integers(0, 50, count) / 64 + rng.integers(0, 4, count) * 2.0**-53
     last = 1.0 - (1.0 + np.arange(count) % 3) * 2.0**-53
     kinds = [np.zeros(count), rng.random(count), near, rng.random(count) * 1e-12, last]
-    for numbers in kinds if LONG or count <= 1000 else kinds[count % 2 :: 2]:
+    for numbers in kinds if LONG or count <= 1000 else [kinds[1 + count % 2]]:
         before = numbers.copy()
         order = np.argsort(before, kind="stable")
         items = np.arange(count)[::-1] * 3

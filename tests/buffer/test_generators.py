@@ -9,25 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from local import local_shards
+from scalars import SCHEMA, lived
 
 import relive
 from relive.errors import ArgumentError
 
 SAMPLERS = [relive.Uniform(), relive.Prioritized(), relive.Uniform(replacement=False)]
-SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
-
-
-def made(sampler: Any = None) -> relive.ReplayBuffer:
-    buffer = relive.ReplayBuffer(SCHEMA, 100, sampler=sampler, seed=0)
-    for t in range(50):
-        buffer.add(obs=t, action=0, reward=t, next_obs=t + 1, terminated=False, truncated=False)
-    return buffer
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 def test_other_bits_in_the_same_generator(sampler: Any) -> None:
     """Check that draws are those of a generator with these bits, however often the old ones were freed."""
-    buffer, other = made(sampler), made(sampler)
+    buffer, other = lived(sampler=sampler), lived(sampler=sampler)
     for seed, kind in enumerate([np.random.PCG64, np.random.MT19937, np.random.SFC64, np.random.PCG64]):
         buffer.sample(4)
         buffer.rng.__init__(kind(seed))  # type: ignore[misc]
@@ -47,7 +40,7 @@ class Class:
 )
 def test_what_is_no_generator(wrong: Any) -> None:
     """Check that it is refused on assignment, and draws continue with the old one."""
-    buffer, other = made(), made()
+    buffer, other = lived(), lived()
     with pytest.raises(ArgumentError, match=r"Expected a `numpy.random.Generator`, got .* - at `ReplayBuffer.rng`"):
         buffer.rng = wrong
     np.testing.assert_array_equal(buffer.sample(32).ids, other.sample(32).ids)
@@ -55,7 +48,7 @@ def test_what_is_no_generator(wrong: Any) -> None:
 
 def test_other_generators() -> None:
     """Check that NumPy's old one is taken; Python's own has another `random`, which the draw's error tells."""
-    buffer = made()
+    buffer = lived()
     buffer.rng = np.random.RandomState(0)  # type: ignore[assignment]
     assert len(buffer.sample(32).ids) == 32
     buffer.rng = random.Random(0)  # type: ignore[assignment]

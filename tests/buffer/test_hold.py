@@ -13,25 +13,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scalars import SCHEMA, lived, step
 from whole_rows import native
 
 import relive
 from relive._ring import kernels
 from relive.testing._lives import BACK_ENDS
 
-SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
-STEP: dict[str, Any] = {
-    "obs": 0.0, "action": 0.0, "reward": 1.0, "next_obs": 0.0, "terminated": False, "truncated": False,
-}  # fmt: skip
+STEP = step()
 HELD = "Expected a call that may wait for other threads, got one inside a `with buffer.hold.*leave the block first"
 
 
 @pytest.fixture(params=BACK_ENDS)
 def buffer(request: pytest.FixtureRequest) -> Any:
     with kernels.use(request.param):
-        made = relive.ReplayBuffer(SCHEMA, 100, sampler=relive.Prioritized(), seed=0)
-        made.add(**STEP)
-        yield made
+        yield lived(1, sampler=relive.Prioritized())
 
 
 def waits_for_the_end(buffer: relive.ReplayBuffer, call: Callable[[], object]) -> None:
@@ -86,14 +82,18 @@ def test_the_thread_sees_its_own_changes_and_may_nest(buffer: relive.ReplayBuffe
     waits_for_the_end(buffer, lambda: buffer.add(**STEP))
 
 
+def assert_another_thread_can(call: Callable[[], object]) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
 def test_an_exception_ends_the_block(buffer: relive.ReplayBuffer) -> None:
     for error in (ValueError, KeyboardInterrupt, relive.StaleId):
         with pytest.raises(error), buffer.hold():
             raise error("in the block")
-    thread = threading.Thread(target=lambda: buffer.add(**STEP))
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
+    assert_another_thread_can(lambda: buffer.add(**STEP))
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="a Unix signal")
@@ -157,9 +157,7 @@ def test_a_handler_may_call_in_a_block_and_not_in_a_call(buffer: relive.ReplayBu
 
 
 def test_what_waits_for_other_threads_is_refused(buffer: relive.ReplayBuffer, tmp_path: Path) -> None:
-    limited = relive.ReplayBuffer(SCHEMA, 100, limiter=relive.RateLimiter(1.0, min_size=4, error_buffer=8.0), seed=0)
-    for _ in range(4):
-        limited.add(**STEP)
+    limited = lived(4, limiter=relive.RateLimiter(1.0, min_size=4, error_buffer=8.0))
     with buffer.hold(), limited.hold():
         for call in (buffer.close, lambda: buffer.save(tmp_path / "a"), lambda: buffer.autosave(tmp_path / "b")):
             with pytest.raises(relive.ReliveError, match=HELD):
@@ -170,10 +168,7 @@ def test_what_waits_for_other_threads_is_refused(buffer: relive.ReplayBuffer, tm
         with pytest.raises(relive.ReliveError, match=HELD):
             _ = [limited.add(**STEP) for _ in range(100)]
     assert not list(tmp_path.iterdir())
-    thread = threading.Thread(target=lambda: limited.sample(2) and limited.add(**STEP))
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
+    assert_another_thread_can(lambda: limited.sample(2) and limited.add(**STEP))
     buffer.save(tmp_path / "a")
     buffer.close()
     with pytest.raises(relive.ReliveError, match="one that was closed"):

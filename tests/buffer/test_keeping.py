@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 from depth import some
 from forking import forked
+from scalars import lived, rolled
 
 import relive
 from relive._buffer.kept import PAGE, KeptFacts
 from relive._ring import kernels
-from relive.batch import arrays_in
 from relive.errors import ArgumentError, PriorityError, ReliveWarning, StorageError
+from relive.testing.agreement import assert_same_batch
 
 NESTED = relive.Schema(
     obs={"camera": relive.Field((4, 6, 6), "uint8"), "arm": {"angle": relive.Field(2, "float64")}},
@@ -32,30 +33,8 @@ FLAT = relive.Schema(obs=relive.Field(3), action=relive.Field())
 NAN, INF = float("nan"), float("inf")
 
 
-def filled(schema: relive.Schema = FLAT, lanes: int = 1, steps: int = 40, **choices: Any) -> relive.ReplayBuffer:
-    buffer = relive.ReplayBuffer(schema, 500, num_envs=lanes, seed=0, **choices)
-    for t in range(steps):
-        fields = {
-            ".".join(column.keys): np.full((lanes, *column.field.shape), t % 200, column.field.dtype)
-            for column in schema.columns
-        }
-        step: dict[str, Any] = {"terminated": np.full(lanes, t % 9 == 8), "truncated": np.zeros(lanes, bool)}
-        for path, value in fields.items():
-            *above, name = path.split(".")
-            node = step
-            for key in above:
-                node = node.setdefault(key, {})
-            node[name] = value
-        buffer.add(**step, next_obs=relive.Batch({"obs": step["obs"]}).map(lambda array: array + 1)["obs"])
-    return buffer
-
-
-def same(kept: relive.KeptBatch, batch: Any) -> None:
-    found, wanted = arrays_in(kept), arrays_in(batch)
-    assert [path for path, _ in found] == [path for path, _ in wanted]
-    for (path, array), (_, expected) in zip(found, wanted, strict=True):
-        assert array.dtype == expected.dtype, path
-        assert array.tobytes() == expected.tobytes(), path
+def filled(schema: relive.Schema = FLAT, lanes: int = 1, **choices: Any) -> relive.ReplayBuffer:
+    return rolled(schema, 40, 500, lanes=lanes, **choices)
 
 
 @pytest.fixture
@@ -82,12 +61,12 @@ def test_the_last_batches_are_kept_bit_for_bit(schema: relive.Schema, item: Any,
     with buffer.prefetch(4, transform=lambda batch, rng: relive.Batch({**batch, "more": rng.random(4)})) as batches:
         got += [copy.deepcopy(next(batches)) for _ in range(2)]
         for kept, batch in zip(relive.kept_batches(path), got[-3:], strict=True):
-            same(kept, batch)  # batches that wait are none that the learner got
+            assert_same_batch(kept, batch)  # batches that wait are none that the learner got
     got += [copy.deepcopy(batch) for batch in buffer.batches(7)]
     kept_ones = relive.kept_batches(path)
     assert [kept.number for kept in kept_ones] == [len(got) - 2, len(got) - 1, len(got)]
     for kept, batch in zip(kept_ones, got[-3:], strict=True):
-        same(kept, batch)
+        assert_same_batch(kept, batch)
     assert buffer.stats().drawn == 8 + 8 + 2 + 30 + 8 + 8
 
 
@@ -103,7 +82,7 @@ def test_ages_times_and_the_generator(lanes: int, path: Path) -> None:
             assert kept.generator is not None
             buffer.keep_batches(None)
             buffer.rng = kept.generator
-            same(kept, buffer.sample(16))
+            assert_same_batch(kept, buffer.sample(16))
             assert kept.ages is not None
             assert kept.ages.tolist() == (buffer.column("ids").max() // lanes - batch.ids // lanes).tolist()
             assert abs(kept.time - os.stat(path).st_ctime) < 600
@@ -173,11 +152,10 @@ def test_a_subclass_with_its_own_sample_keeps_what_it_draws(path: Path) -> None:
         def sample(self, batch_size: int, *, beta: float | None = None) -> relive.Batch:
             return super().sample(batch_size, beta=beta)
 
-    buffer = Own(FLAT, 100, seed=0)
-    buffer.add(obs=np.ones(3), action=0, reward=1, next_obs=np.ones(3), terminated=True, truncated=False)
+    buffer = lived(1, kind=Own)
     buffer.keep_batches(path)
     batch = buffer.sample(5)
-    same(relive.kept_batches(path)[0], batch)
+    assert_same_batch(relive.kept_batches(path)[0], batch)
     with buffer.prefetch(3) as batches:
         next(batches)
     assert len(relive.kept_batches(path)[1].ids) == 3
@@ -191,7 +169,7 @@ def test_buffers_of_several_processes(kind: str, path: Path, tmp_path: Path) -> 
         buffer = reader if kind == "reader" else made
         buffer.keep_batches(path)
         batch = buffer.sample(8)
-        same(relive.kept_batches(path)[0], batch)
+        assert_same_batch(relive.kept_batches(path)[0], batch)
         if kind != "reader":
             buffer.update_priorities(batch.ids, np.ones(8))
             assert relive.kept_batches(path)[0].td_error is not None
@@ -378,6 +356,6 @@ def test_a_grown_file_has_the_batches_of_the_one_before(path: Path) -> None:
     buffer.update_priorities(small[2].ids, [1.0, 2.0])
     kept = relive.kept_batches(path)
     for one, batch in zip(kept, small, strict=False):
-        same(one, batch)
+        assert_same_batch(one, batch)
     assert [len(each.ids) for each in kept] == [2, 2, 2, 300]
     assert kept[2].td_error.tolist() == [1.0, 2.0]

@@ -99,6 +99,11 @@ NUMBERS: dict[str, Callable[[relive.ReplayBuffer, Any], Any]] = {
 }
 
 
+def refused(call: Callable[..., Any], *arguments: Any) -> None:
+    with pytest.raises(relive.errors.ReliveError, match=WORDS):
+        call(*arguments)
+
+
 def state_of(buffer: relive.ReplayBuffer) -> str:
     kept = [buffer.column(path) for path in ("ids", "obs", "action", "reward", "value", "terminated")]
     return repr([len(buffer), buffer.stats().cuts, kept, buffer.priorities(IDS).tolist()])
@@ -111,8 +116,7 @@ def test_a_call_of_a_buffer(name: str) -> None:
     buffer = made()
     before = state_of(buffer)
     for spoilt in (hiding(plain), listed(plain), tuple(listed(plain))):
-        with pytest.raises(relive.errors.ReliveError, match=WORDS):
-            call(buffer, spoilt)
+        refused(call, buffer, spoilt)
         assert state_of(buffer) == before, "a refused call changes nothing"
     call(buffer, whole(plain))
 
@@ -120,8 +124,7 @@ def test_a_call_of_a_buffer(name: str) -> None:
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number(name: str) -> None:
     buffer = made()
-    with pytest.raises(relive.errors.ReliveError, match=WORDS):
-        NUMBERS[name](buffer, np.ma.masked_array(1, True))
+    refused(NUMBERS[name], buffer, np.ma.masked_array(1, True))
     assert not buffer.can_sample(np.ma.masked_array(1, True))  # type: ignore[arg-type]
     assert buffer.stats().drawn == 0
 
@@ -133,8 +136,7 @@ def test_other_samplers(sampler: Any) -> None:
     buffer = made(sampler)
     before = buffer.priorities(IDS).tolist()
     for ids, errors in ((hiding(IDS), ERRORS), (IDS, hiding(ERRORS)), (IDS, listed(ERRORS))):
-        with pytest.raises(relive.errors.ReliveError, match=WORDS):
-            buffer.update_priorities(ids, errors)
+        refused(buffer.update_priorities, ids, errors)
     assert buffer.priorities(IDS).tolist() == before
 
 
@@ -148,16 +150,14 @@ def test_other_processes(storage: str, tmp_path: Path) -> None:
         for name, (plain, call) in OF_BUFFERS.items():
             targets = [buffer] if name.startswith(("write", *writes)) else [buffer, reader]
             for target in targets:
-                with pytest.raises(relive.errors.ReliveError, match=WORDS):
-                    call(target, hiding(plain))
+                refused(call, target, hiding(plain))
         buffer.close()
     where = relive.Shared() if storage == "shared" else relive.Mapped(tmp_path / "other")
     with relive.ReplayBuffer(schema(), 20, num_envs=L, storage=where) as buffer:
         with buffer.writer([0, 1]) as writer:
             for name, (plain, call) in OF_BUFFERS.items():
                 if name.startswith(writes):
-                    with pytest.raises(relive.errors.ReliveError, match=WORDS):
-                        call(writer, hiding(plain))
+                    refused(call, writer, hiding(plain))
         assert len(buffer) == 0
 
 
@@ -167,13 +167,11 @@ def test_shards() -> None:
     with shards.writer() as writer:
         for name, (plain, call) in OF_BUFFERS.items():
             if name.startswith(writes):
-                with pytest.raises(relive.errors.ReliveError, match=WORDS):
-                    call(writer, hiding(plain))
+                refused(call, writer, hiding(plain))
         writer.add(**steps(L))
-    for name in ("update_priorities", "write"):
-        for each in (name_ for name_ in OF_BUFFERS if name_.startswith(name)):
-            with pytest.raises(relive.errors.ReliveError, match=WORDS):
-                OF_BUFFERS[each][1](shards, hiding(OF_BUFFERS[each][0]))  # type: ignore[arg-type]
+    for name, (plain, call) in OF_BUFFERS.items():
+        if name.startswith(("update_priorities", "write")):
+            refused(call, shards, hiding(plain))
     assert shards.write(shards.sample(2).ids, value=whole(np.ones(2))) == 2
 
 
@@ -200,8 +198,7 @@ def tree() -> relive.SumTree:
 def test_a_function(name: str) -> None:
     plain, call = FUNCTIONS[name]
     for spoilt in (hiding(plain), listed(plain)):
-        with pytest.raises(relive.errors.ReliveError, match=WORDS):
-            call(spoilt)
+        refused(call, spoilt)
     call(whole(plain))
 
 
@@ -214,8 +211,7 @@ def test_numbers_that_callers_functions_return() -> None:
             return hiding(np.full(size, 0.5))
 
     buffer.rng = Own()  # type: ignore[assignment]
-    with pytest.raises(relive.errors.ReliveError, match=WORDS):
-        buffer.sample(4)
+    refused(buffer.sample, 4)
     goal = relive.Field((1,))
     goals = relive.Schema(obs={"observation": goal, "achieved_goal": goal, "desired_goal": goal}, action=relive.Field())
     item = relive.Hindsight(reward=lambda achieved, desired, info: hiding(np.zeros(len(achieved))))
@@ -223,8 +219,7 @@ def test_numbers_that_callers_functions_return() -> None:
     obs = {name: [0.0] for name in goals.tree["obs"]}
     for t in range(6):
         buffer.add(obs=obs, action=0.0, reward=0.0, next_obs=obs, terminated=t == 5, truncated=False)
-    with pytest.raises(relive.errors.ReliveError, match=WORDS):
-        buffer.sample(32)
+    refused(buffer.sample, 32)
 
 
 class Own(np.ndarray):

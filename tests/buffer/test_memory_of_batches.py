@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from depth import pairs
+from scalars import rolled
 
 import relive
 from relive._ring import kernels as _kernels
@@ -122,3 +123,25 @@ def test_the_memory_of_dropped_batches_is_used_again(sizes: list[int], form: tup
     if length > 1:
         sizes = [max(n // 16, 2) for n in sizes]
     assert faults(frames(length).sample, sizes, kept) < 30
+
+
+# What a held array costs beside itself: the rest of its last page, and what the C library needs.
+BESIDE = 6 << 10
+CHOICES = {
+    **{f"only {name}": lambda batch, name=name: [batch[name]] for name in ("reward", "obs", "action", "ids")},
+    "all": lambda batch: [*batch.values()],
+}
+
+
+@pytest.mark.parametrize("n", [256, 512, 4096, 40_000])
+@pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES.keys())
+def test_a_held_part_of_a_batch_costs_about_its_own_size(choose: Callable[..., Any], n: int) -> None:
+    """Check that rewards of 2 KB that are kept for a plot do not keep their batches of 95 KB."""
+    buffer = rolled(relive.Schema(obs=relive.Field(17), action=relive.Field(6)), 60, 60)
+    held = [choose(buffer.sample(n)) for _ in range(3)]
+    before = resident()
+    held = [choose(buffer.sample(n)) for _ in range(60 if n < 10_000 else 8)]
+    parts = [array for part in held for array in part]
+    spare = 4 * sum(array.nbytes for array in buffer.sample(n).values())
+    taken = (resident() - before) * MB
+    assert taken <= 1.05 * sum(array.nbytes for array in parts) + BESIDE * len(parts) + spare

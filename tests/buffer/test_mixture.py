@@ -1,4 +1,4 @@
-"""Draws from two buffers at once."""
+"""What batches of two buffers may have in common; `test_mixtures_of_many.py` has shares and priorities."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 
 import numpy as np
 import pytest
+from scalars import rolled
 
 import relive
-from relive._base.nests import mapped, paths
 from relive._ring.kernels import active
 from relive.batch import joined_at_once
+from relive.testing.agreement import assert_same_batch
 from relive.trajectories import Mixture, TrajectoryReplayBuffer
 
 
@@ -20,15 +21,6 @@ def buffer(value, seed=0, **more):
     fields = {"rewards": np.full((6, 2, 1), value, np.float32), "curr_obs": {"states": states}, **more}
     made.add_trajectories([fields])
     return made
-
-
-@pytest.mark.parametrize(
-    ("n", "share", "shown"), [(8, 0.5, 4), (7, 0.5, 3), (1, 0.5, 0), (10, 0.25, 2), (5, 0.0, 0), (5, 1.0, 5)]
-)
-def test_a_share_of_every_batch_is_demonstrations(n, share, shown):
-    batch = Mixture(buffer(0.0), buffer(1.0), share=share).sample(n)
-    assert batch.rewards[:, 0].tolist() == [0.0] * (n - shown) + [1.0] * shown
-    assert batch.curr_obs.states.shape == (n, 3)
 
 
 def test_fields_that_both_have_are_kept():
@@ -54,37 +46,6 @@ def test_an_empty_buffer_says_so():
         Mixture(buffer(0.0), TrajectoryReplayBuffer()).sample(4)
 
 
-def test_a_buffer_of_steps_mixes_too():
-    """Check anything with `sample(n)`: two replay buffers of transitions, for example."""
-    made = []
-    for value in (0.0, 1.0):
-        steps = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 10, seed=0)
-        steps.add(obs=value, action=0.0, reward=value, next_obs=value, terminated=False, truncated=False)
-        made.append(steps)
-    assert Mixture(*made).sample(6).reward.tolist() == [0, 0, 0, 1, 1, 1]
-
-
-def test_priorities_of_a_mixed_batch_go_to_both_buffers():
-    made = [
-        relive.ReplayBuffer(
-            relive.Schema(obs=relive.Field(), action=relive.Field()), 10, sampler=relive.Prioritized(eps=0.0), seed=0
-        )
-        for _ in range(2)
-    ]
-    for steps in made:
-        steps.add(obs=0.0, action=0.0, reward=0.0, next_obs=0.0, terminated=False, truncated=False)
-    mixture = relive.Mixture(*made, share=0.25)
-    batch = mixture.sample(4)
-    assert mixture.update_priorities(batch.ids, np.array([[2.0], [2.0], [2.0], [-3.0]])) == 4
-    assert [steps.priorities([0])[0] for steps in made] == pytest.approx([2.0, 3.0])
-    with pytest.raises(relive.PriorityError, match="Expected 4 finite TD errors, one per id, got 3 of 4"):
-        mixture.update_priorities(batch.ids, [1.0, 1.0, 1.0, np.nan])
-    assert made[0].priorities([0])[0] == pytest.approx(2.0)
-    uniform = relive.ReplayBuffer(made[0].schema, 10, seed=0)
-    uniform.add(obs=0.0, action=0.0, reward=0.0, next_obs=0.0, terminated=False, truncated=False)
-    assert relive.Mixture(made[0], uniform).update_priorities([0, 0, 0], [4.0, 5.0, 1.0]) == 2
-
-
 PIXELS, FAR = relive.Field((2, 2), "uint8", stack=3), relive.Field((40, 30))
 SCHEMAS = {
     "nested": relive.Schema(obs={"a": relive.Field(2), "b": {"c": relive.Field(3)}}, action=relive.Field()),
@@ -99,26 +60,15 @@ SCHEMAS = {
     "item", [relive.Transitions(), relive.Transitions(n_step=2, chunk=True), relive.Sequences(2)], ids=repr
 )
 def test_parts_are_copied_at_once_as_field_by_field(schema, item, monkeypatch):
-    rng, made = np.random.default_rng(0), []
-    for seed in range(3):
-        made.append(relive.ReplayBuffer(SCHEMAS[schema], 40, item=item, seed=seed))
-        for t in range(30):
-            values = {
-                name: mapped(lambda field: rng.integers(9, size=field.full_shape), tree)
-                for name, tree in SCHEMAS[schema].tree.items()
-            }
-            made[-1].add(**values, terminated=t % 7 == 6, truncated=False)
+    made = [rolled(SCHEMAS[schema], 30, 40, item=item, seed=seed) for seed in range(3)]
     mixture, states = relive.Mixture(*made), [each.rng.bit_generator.state for each in made]
     batches = []
     for joined in (joined_at_once, lambda parts: None):
         monkeypatch.setattr("relive.mixture.joined_at_once", joined)
         for each, state in zip(made, states, strict=True):
             each.rng.bit_generator.state = state
-        batches.append(dict(paths(mixture.sample(33))))
-    assert list(batches[0]) == list(batches[1])
-    for name, array in batches[1].items():
-        assert array.dtype == batches[0][name].dtype, name
-        np.testing.assert_array_equal(array, batches[0][name], err_msg=name)
+        batches.append(mixture.sample(33))
+    assert_same_batch(*batches)
 
 
 def test_parts_of_other_fields_are_not_copied_at_once():

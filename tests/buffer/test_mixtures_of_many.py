@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scalars import lived, step
 
 import relive
 from relive import Mixture
 from relive._ring import kernels
 from relive.trajectories import Prefetch, TrajectoryReplayBuffer
-
-SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
 
 
 class Counting:
@@ -37,10 +36,9 @@ def counts(mixture: Mixture, n: int) -> list[int]:
 
 
 def made(value: float = 0.0, **choices: Any) -> relive.ReplayBuffer:
-    choices = {"sampler": relive.Prioritized(alpha=1.0, eps=0.0), "seed": 0, **choices}
-    buffer = relive.ReplayBuffer(SCHEMA, 100, **choices)
+    buffer = lived(0, **{"sampler": relive.Prioritized(alpha=1.0, eps=0.0), **choices})
     for _ in range(20):
-        buffer.add(obs=value, action=0.0, reward=value, next_obs=value, terminated=False, truncated=False)
+        buffer.add(**step(value, next_obs=value))
     return buffer
 
 
@@ -114,30 +112,22 @@ def test_a_buffer_further_on_that_is_none_is_named() -> None:
         Mixture(Counting(), Counting(), [])  # type: ignore[arg-type]
 
 
-def test_priorities_reach_three_buffers() -> None:
+@pytest.mark.parametrize("shape", ["flat", "first", "last"])
+def test_priorities_reach_every_buffer(shape: str) -> None:
+    """Check three next to each other, and two in a mixture of their own."""
     parts = [made(value) for value in range(3)]
-    mixture = Mixture(*parts, shares=(0.5, 0.3, 0.2))
-    batch = mixture.sample(11)
-    errors = batch.reward + 1.0
-    assert mixture.update_priorities(batch.ids, errors) == 11
-    for value, part in enumerate(parts):
-        ids = batch.ids[batch.reward == value]
-        assert len(ids)
-        assert part.priorities(ids).tolist() == [value + 1.0] * len(ids)
-        assert part.stats().updates == len(ids)
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_priorities_reach_a_mixture_in_a_mixture(first: bool) -> None:
-    parts = [made(value) for value in range(3)]
-    inner = Mixture(parts[1], parts[2], share=0.3)
-    mixture = Mixture(inner, parts[0], share=0.4) if first else Mixture(parts[0], inner, share=0.6)
+    mixtures = {
+        "flat": Mixture(*parts, shares=(0.5, 0.3, 0.2)),
+        "first": Mixture(Mixture(parts[1], parts[2], share=0.3), parts[0], share=0.4),
+        "last": Mixture(parts[0], Mixture(parts[1], parts[2], share=0.3), share=0.6),
+    }
     for n in (1, 2, 7, 100):
-        batch = mixture.sample(n)
-        assert mixture.update_priorities(batch.ids, batch.reward + 10.0) == n
+        batch = mixtures[shape].sample(n)
+        assert mixtures[shape].update_priorities(batch.ids, batch.reward[:, None] + 10.0) == n
         for value, part in enumerate(parts):
             ids = batch.ids[batch.reward == value]
             assert part.priorities(ids).tolist() == [value + 10.0] * len(ids)
+    assert sum(part.stats().updates for part in parts) == 110
 
 
 def test_a_wrapper_of_ones_own_gets_its_priorities() -> None:

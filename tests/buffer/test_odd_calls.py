@@ -54,20 +54,6 @@ def test_a_step_that_a_cut_dropped(sampler: str, how: str) -> None:
     assert buffer.priorities(ids[:1]).tolist() == pytest.approx([3.0]), "a refused call changes nothing"
 
 
-@pytest.mark.parametrize("sampler", PRIORITIZED)
-def test_the_running_maximum_counts_priorities_that_were_set(sampler: str) -> None:
-    """Check that those that lost against a duplicate do not count, nor those of steps that are gone."""
-    buffer = make(sampler)
-    first = add(buffer, 0)
-    for t in range(1, 20):
-        newest = add(buffer, t)
-    assert buffer.update_priorities([newest, newest, first], [100.0, 2.0, 1000.0]) == 2
-    later = add(buffer, 20)
-    assert buffer.priorities([newest, later]).tolist() == pytest.approx([2.0, 2.0])
-    buffer.update_priorities([newest, newest], [3.0, 50.0])
-    assert buffer.priorities([newest, add(buffer, 21)]).tolist() == pytest.approx([50.0, 50.0])
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_batch_is_the_callers(sampler: str) -> None:
     """Check that values written into a batch do not reach the buffer's statistics."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack
 from itertools import product
 from typing import Any
@@ -180,51 +179,3 @@ def test_a_cleared_buffer_and_one_that_was_loaded(tmp_path: Any) -> None:
     buffer.clear()
     assert not len(buffer.ids())
     assert not len(buffer.ids(item=item))
-
-
-def test_threads_read_other_items_beside_a_writer() -> None:
-    """What is read is one item, whole, or refused."""
-    schema = relive.Schema(obs=relive.Field((32,), "int64"), action=relive.Field((), "int64"))
-    buffer = relive.ReplayBuffer(schema, 400, num_envs=2, item=T(n_step=2), seed=0)
-    over, errors = threading.Event(), list[BaseException]()
-
-    def write() -> None:
-        time = 0
-        while not over.is_set():
-            t = np.arange(time, time + 8)
-            obs = np.broadcast_to(t[None, :, None], (2, 8, 32))
-            flags = np.broadcast_to(t % 50 == 49, (2, 8))
-            rows = np.broadcast_to(t, (2, 8))
-            buffer.extend(
-                obs=obs, action=rows, reward=rows, next_obs=obs + 1, terminated=flags, truncated=flags & False
-            )
-            time += 8
-
-    def read() -> None:
-        items = [T(), T(n_step=4, chunk=True), S(6, burn_in=3)]
-        try:
-            for turn in range(300):
-                item = items[turn % 3]
-                try:
-                    batch = buffer.read(buffer.sample(1200).ids, item=item)
-                except (relive.StaleId, relive.NotEnoughData):
-                    continue
-                shown = batch.obs.reshape(len(batch.ids), -1, 32)
-                assert (shown == shown[..., :1]).all()
-                with buffer.hold():
-                    ids = buffer.sample(50).ids
-                    kept = np.intersect1d(ids, buffer.ids(item=item))
-                    buffer.read(kept, item=item)
-                    assert buffer.ids().tolist() == buffer.ids().tolist()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=read) for _ in range(2)]
-    writer = threading.Thread(target=write)
-    for thread in (writer, *threads):
-        thread.start()
-    for thread in threads:
-        thread.join()
-    over.set()
-    writer.join()
-    assert not errors

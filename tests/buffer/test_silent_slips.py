@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from scalars import lived, step
 
 import relive
 from relive._ring import kernels
@@ -19,24 +20,17 @@ def both_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def streams(
-    buffer: relive.ReplayBuffer, count: int, length: int = 20, *, ends: bool = False, cut: bool = False
-) -> None:
+def streams(buffer: relive.ReplayBuffer, count: int, *, ends: bool = False, cut: bool = False) -> None:
     for episode in range(count):
-        for t in range(length):
-            last = ends and t == length - 1
-            obs = 1000.0 * episode + t
-            buffer.add(obs=obs, action=0, reward=0, next_obs=obs + 1, terminated=last, truncated=False)
+        for t in range(11):
+            last = ends and t == 10
+            buffer.add(**step(1000.0 * episode + t, terminated=last))
         if cut:
             buffer.cut()
 
 
-def flat(capacity: int = 2000, **choices: object) -> relive.ReplayBuffer:
-    return relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), capacity, seed=0, **choices)
-
-
 def test_streams_that_never_end_are_said_once() -> None:
-    buffer = flat()
+    buffer = lived(0, 2000)
     with pytest.warns(ReliveWarning, match=r"No step of 2\d streams is `terminated` or `truncated`") as said:
         streams(buffer, 26)
     assert len(said) == 1
@@ -46,14 +40,14 @@ def test_streams_that_never_end_are_said_once() -> None:
 def test_streams_that_end_are_no_news(how: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        streams(flat(), 26, **{how: True})
+        streams(lived(0, 2000), 26, **{how: True})
 
 
 def test_one_end_among_many_streams_is_enough() -> None:
-    buffer = flat()
+    buffer = lived(0, 2000)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        buffer.add(obs=0.5, action=0, reward=0, terminated=True, truncated=False)
+        buffer.add(**step(0.5, terminated=True, next_obs=None))
         streams(buffer, 26)
 
 
@@ -83,14 +77,3 @@ def episodes(buffer: relive.ReplayBuffer, pad: str, count: int = 6) -> None:
                 obs=frames[t : t + 3], action=0, reward=0, next_obs=frames[t + 1 : t + 4], terminated=t == 7,
                 truncated=False,
             )  # fmt: skip
-
-
-def test_priorities_that_nobody_updates_are_said_at_the_hundred_and_first_draw() -> None:
-    buffer = flat(sampler=relive.Prioritized())
-    streams(buffer, 2, ends=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(100):
-            buffer.sample(4)
-    with pytest.warns(ReliveWarning, match="No priority was updated in 100 samples"):
-        buffer.sample(4)

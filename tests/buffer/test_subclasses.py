@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scalars import lived, step
 
 import relive
 from relive.testing.agreement import assert_same_batch
@@ -41,11 +42,7 @@ class Stated(relive.ReplayBuffer):
 
 
 def build(kind: type[relive.ReplayBuffer], **named: Any) -> Any:
-    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
-    buffer = kind(schema, 100, seed=0, **named)
-    for t in range(50):
-        buffer.add(obs=t, action=0, reward=t, next_obs=t + 1, terminated=False, truncated=False)
-    return buffer
+    return lived(kind=kind, **named)
 
 
 COPIES: dict[str, Callable[[Any], Any]] = {
@@ -64,7 +61,7 @@ def test_copies_have_what_a_subclass_adds(how: str, sampler: Any) -> None:
     assert (made.early, made.number, made.note, made.sampled.tolist()) == ({"a": [1]}, 3, "mine", [0, 1, 2])
     assert made.itself is (buffer if how == "copy" else made)
     assert_same_batch(made.sample(8), buffer.sample(8))
-    made.add(obs=0, action=0, reward=0, next_obs=0, terminated=False, truncated=False)
+    made.add(**step())
     assert (len(made), len(buffer)) == (51, 50), "it has calls of the buffer that it was copied from"
     again = COPIES[how](made)
     assert (len(again), again.note) == (51, "mine")
@@ -99,7 +96,7 @@ def test_copies_with_a_limiter(how: str) -> None:
         buffer = build(kind, limiter=limiter)
         buffer.note = 7
         made = COPIES[how](buffer)
-        made.add(obs=0, action=0, reward=0, next_obs=0, terminated=False, truncated=False)
+        made.add(**step())
         assert (len(made), len(buffer), made.note) == (51, 50, 7)
 
 

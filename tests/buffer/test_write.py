@@ -84,36 +84,11 @@ def test_one_id_without_a_list() -> None:
     assert values_of(buffer) == {2: 2, 3: 3, 4: 14, 5: 5}
 
 
-def test_late_ids_land_on_no_other_step() -> None:
-    """Write to a hundred thousand ids of steps that were overwritten, some laps ago or just now."""
-    buffer = relive.ReplayBuffer(
-        relive.Schema(obs=Field(), action=Field(), value=Field((), "int64", writable=True)), 1000, num_envs=4, seed=0
-    )
-    rng, late = np.random.default_rng(0), 0
-    for begun in range(0, 4_000, 80):
-        numbers, flags = 4 * np.arange(begun, begun + 80) + np.arange(4)[:, None], np.zeros((4, 80), bool)
-        ids = buffer.extend(
-            obs=numbers, action=numbers, reward=numbers, value=numbers, next_obs=numbers + 4, terminated=flags,
-            truncated=flags,
-        )  # fmt: skip
-        assert (ids == numbers).all()
-        there = buffer.column("ids")
-        gone = int(there[there >= 0].min())
-        if gone:
-            wrong = gone - 1 - rng.integers(0, np.where(rng.random(3000) < 0.5, min(gone, 2000), gone))
-            wrong = wrong[~np.isin(wrong, there)]
-            assert buffer.write(wrong, value=np.full(len(wrong), -1)) == 0
-            late += len(wrong)
-        assert (buffer.column("value")[there >= 0] == there[there >= 0]).all()
-    assert late > 1e5
-
-
 @pytest.mark.parametrize(
     ("options", "where", "text"),
     [
         ({"saved": False}, "extra", "writable=True"),
         ({"writable": True}, "obs", "extras and the reward"),
-        ({"writable": True}, "action", "extras and the reward"),
         ({"writable": 1}, "extra", "True or False"),
     ],
 )
@@ -178,33 +153,3 @@ def test_what_it_costs() -> None:
             times.append(time.perf_counter() - begun)
         print(ids.shape, name, f"{min(times) * 1e6:.1f} us, median {np.median(times) * 1e6:.1f}")
         assert min(times) < most
-
-
-@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
-@pytest.mark.parametrize("time_major", [False, True])
-@pytest.mark.parametrize("across", [False, True])
-@pytest.mark.parametrize("stack", [None, 3])
-def test_step_ids_are_those_of_the_steps(time_major: bool, across: bool, stack: int | None) -> None:
-    """Check batches of the native draw and of `read`, over a ring that wraps, with ends and cuts."""
-    item = relive.Sequences(5, burn_in=2, n_step=2, time_major=time_major, across_episodes=across, step_ids=True)
-    schema = relive.Schema(
-        obs=Field((2,), stack=stack), action=Field((), "int64"), value=Field((), "int64", writable=True)
-    )
-    buffer = relive.ReplayBuffer(schema, 200, num_envs=2, item=item, seed=0)
-    rng, zeros = np.random.default_rng(0), np.zeros((2, 2) if stack is None else (2, stack, 2))
-    for t in range(150):
-        ends, now = rng.random(2) < 0.15, np.array([2 * t, 2 * t + 1])
-        buffer.add(
-            obs=zeros, action=now, reward=[0, 0], value=-now, next_obs=zeros, terminated=ends, truncated=[False] * 2
-        )
-        if t % 40 == 39:
-            buffer.cut()
-    for batch in (drawn := buffer.sample(64), buffer.read(drawn.ids)):
-        assert ((batch.step_ids >= 0) == batch.mask).all()
-        anchor = 0 if across else 2
-        assert ((batch.step_ids[anchor] if time_major else batch.step_ids[:, anchor]) == batch.ids).all()
-        assert buffer.write(batch.step_ids, value=batch.action * 7) == batch.mask.sum()
-        again = buffer.read(batch.ids)
-        assert (again.value == batch.action * 7)[batch.mask].all()
-    with pytest.raises(ArgumentError, match="another name"):
-        relive.ReplayBuffer(relive.Schema(obs=Field(), action=Field(), step_ids=Field()), 20, item=item)

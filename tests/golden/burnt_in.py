@@ -1,12 +1,10 @@
 """A save and a mapped file of sequences whose ids were those of their burn-in's first steps: `data/burnt_in`.
 
-`python tests/golden/burnt_in.py` wrote them with the last version that did so; later ones have to open both.
+The last version that did so wrote them, with this buffer and this life; later ones have to open both.
 """
 
 from __future__ import annotations
 
-import gzip
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +41,3 @@ def live(buffer: relive.ReplayBuffer, first: int, last: int) -> None:
         if now % 4 == 3 and buffer.can_sample(1):
             ids = buffer.sample(6).ids
             buffer.update_priorities(ids, ids % 5 + 0.5)
-
-
-def main() -> None:
-    """Write both."""
-    buffer = build()
-    live(buffer, 0, STEPS)
-    buffer.save(DATA)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "steps"
-        with build(storage=relive.Mapped(path)) as mapped:
-            live(mapped, 0, STEPS)
-        (DATA / "mapped.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,11 @@
 """A save and a mapped file of a buffer whose draws went by rank: `data/ranked`.
 
-`python tests/golden/ranked_files.py` wrote them with the last version that had `relive.Ranked`; later ones open both
-with another sampler.
+The last version that had `relive.Ranked` wrote them, with this buffer and this life; later ones open both with another
+sampler.
 """
 
 from __future__ import annotations
 
-import gzip
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +43,3 @@ def rank(buffer: relive.ReplayBuffer) -> None:
 def priority_of(ids: np.ndarray) -> np.ndarray:
     """Return the priorities that items were given, several of them equal."""
     return ids % 5 + 0.5
-
-
-def main() -> None:
-    """Write both."""
-    sampler: Any = relive.Ranked(eps=0.0)  # type: ignore[attr-defined]
-    buffer = build(sampler=sampler)
-    rank(buffer)
-    buffer.save(DATA)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "steps"
-        with build(sampler=sampler, storage=relive.Mapped(path)) as mapped:
-            rank(mapped)
-        (DATA / "mapped.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
-
-
-if __name__ == "__main__":
-    main()

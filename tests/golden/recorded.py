@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,18 @@ def load(name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     with np.load(DATA / f"{name}.npz", allow_pickle=False) as file:
         arrays = {key: file[key] for key in file.files}
     return json.loads(str(arrays.pop("params"))), arrays
+
+
+def unpacked(packed: Path, path: Path) -> Path:
+    """Write a packed mapped file to `path`, for this user alone."""
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    path.chmod(0o600)
+    return path
+
+
+def copied(saves: Path, path: Path) -> Path:
+    """Copy a directory of saves, without the mapped file that was packed next to it."""
+    return Path(shutil.copytree(saves, path, ignore=shutil.ignore_patterns("*.gz")))
 
 
 class Uniforms:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from burnt_in import DATA, ITEM, STEPS, build, live
+from recorded import copied, unpacked
 
 import relive
 from relive.checkpoints.salvage import salvage
@@ -20,32 +18,24 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 
 @pytest.fixture(params=["save", "mapped", "salvaged"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Return a function that opens the file; further calls open it again."""
-    if request.param != "mapped":
-        path = tmp_path / "saves"
-        shutil.copytree(DATA, path, ignore=shutil.ignore_patterns("*.gz"))
-        if request.param == "salvaged":
-            salvage(path, tmp_path / "mended")
-            path = tmp_path / "mended"
-        yield lambda: relive.load(path)
-        return
-    file = tmp_path / "steps"
-    file.write_bytes(gzip.decompress((DATA / "mapped.gz").read_bytes()))
-    file.chmod(0o600)
-    yield lambda: relive.open(file)
-
-
-def drawable(buffer: relive.ReplayBuffer) -> np.ndarray:
-    return np.sort(np.concatenate([batch.ids for batch in buffer.batches(50, shuffle=False)]))
+    if request.param == "mapped":
+        file = unpacked(DATA / "mapped.gz", tmp_path / "steps")
+        return lambda: relive.open(file)
+    path = copied(DATA, tmp_path / "saves")
+    if request.param == "salvaged":
+        salvage(path, tmp_path / "mended")
+        path = tmp_path / "mended"
+    return lambda: relive.load(path)
 
 
 def assert_like(buffer: relive.ReplayBuffer, last: int) -> None:
     """Check for the items of a buffer that was given the same steps today."""
     alone = build()
     live(alone, 0, last)
-    ids = drawable(alone)
-    np.testing.assert_array_equal(drawable(buffer), ids)
+    ids = np.sort(alone.ids())
+    np.testing.assert_array_equal(np.sort(buffer.ids()), ids)
     assert_same_batch(buffer.read(ids), alone.read(ids))
     batch = buffer.sample(200)
     assert set(batch.ids.tolist()) <= set(ids.tolist())
@@ -64,12 +54,12 @@ def test_they_open(opened: Any, tmp_path: Path) -> None:
 def test_they_go_on(opened: Any) -> None:
     """Check that a mapped file cuts its streams when it is opened, as it always did."""
     with opened() as buffer:
-        before = drawable(buffer)
+        before = np.sort(buffer.ids())
         live(buffer, STEPS, STEPS + 1)
         if buffer.stats().cuts == 0:
             assert_like(buffer, STEPS + 1)
         live(buffer, STEPS + 1, STEPS + 30)
-        ids = drawable(buffer)
+        ids = np.sort(buffer.ids())
         assert len(ids) > 5
         assert ids.min() > before.min()
         batch = buffer.read(ids)
@@ -78,9 +68,7 @@ def test_they_go_on(opened: Any) -> None:
 
 
 def test_priorities_of_a_save_stay_with_their_ids(tmp_path: Path) -> None:
-    path = tmp_path / "saves"
-    shutil.copytree(DATA, path, ignore=shutil.ignore_patterns("*.gz"))
-    buffer = relive.load(path)
-    ids = drawable(buffer)
+    buffer = relive.load(copied(DATA, tmp_path / "saves"))
+    ids = np.sort(buffer.ids())
     known = buffer.priorities(ids)
     assert (np.abs(known - (ids % 5 + 0.5)) < 1e-5).sum() >= len(ids) // 2

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded import DATA
+from recorded import DATA, unpacked
 
 import relive
 
@@ -23,10 +22,7 @@ def step(t: int) -> dict[str, object]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "steps.buf"
-    path.write_bytes(gzip.decompress((DATA / "mapped_1.gz").read_bytes()))
-    path.chmod(0o600)
-    return path
+    return unpacked(DATA / "mapped_1.gz", tmp_path / "steps.buf")
 
 
 def newest(buffer: relive.ReplayBuffer, last: int) -> None:

@@ -1,4 +1,4 @@
-"""Recorded prioritized draws: priorities, draws, weights and updates of three systems, through the public buffer."""
+"""Recorded prioritized draws: priorities, draws, weights and updates of two systems, through the public buffer."""
 
 from __future__ import annotations
 
@@ -99,35 +99,3 @@ def test_labml(name, storage):
         np.testing.assert_allclose(batch.weights, arrays["weights"][k], rtol=1e-5)
         buffer.update_priorities(batch.ids, arrays["new_p"][k])
         np.testing.assert_allclose(buffer.priorities(ids) ** alpha, arrays["leaf_after_update"][k][filled], rtol=1e-9)
-
-
-@pytest.mark.parametrize("weights", ["batch", "buffer"])
-@pytest.mark.parametrize("name", cases("stratified"))
-def test_stratified(name, weights, storage):
-    """Draw once in each equal slice, in the order of ids, for capacities that are no power of two."""
-    params, arrays = load(name)
-    capacity, size, alpha = params["capacity"], params["size"], params["alpha"]
-    for k in range(params["rounds"]):
-        buffer = relive.ReplayBuffer(
-            relive.Schema(obs=relive.Field(), action=relive.Field()),
-            capacity=capacity,
-            sampler=relive.Prioritized(alpha=alpha, eps=0.0, weights=weights),
-            storage=storage(),
-            boundaries=0,
-        )
-        column = np.arange(size, dtype=np.float32)
-        flags = np.zeros(size, bool)
-        ids = buffer.extend(
-            obs=column[None],
-            action=column[None],
-            reward=column[None],
-            next_obs=column[None] + 1,
-            terminated=flags[None],
-            truncated=flags[None],
-            priority=arrays["priority"][k][None, :size],
-        )
-        buffer.rng = Uniforms(arrays["u"][k])
-        batch = buffer.sample(params["batch"], beta=float(arrays["beta"][k]))
-        np.testing.assert_array_equal(batch.ids, ids[0][arrays["idx"][k]])
-        np.testing.assert_allclose(batch.weights, arrays[f"w_{weights}_max"][k], rtol=1e-5)
-        np.testing.assert_allclose(buffer.priorities(ids[0]) ** alpha, arrays["leaf"][k][:size], rtol=1e-9)

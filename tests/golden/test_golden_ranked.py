@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 import recorded_draws as lives
 from ranked_files import DATA, LANES, STEPS, live, priority_of
 from ranked_sampler import Ranked
+from recorded import copied, unpacked
 
 import relive
 from relive._ring import kernels as _kernels
@@ -27,15 +26,12 @@ NEW = [27, 29, 30, 32]  # items that came after priorities were given
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(DATA, tmp_path / "saved", ignore=shutil.ignore_patterns("*.gz")))
+    return copied(DATA, tmp_path / "saved")
 
 
 @pytest.fixture
 def mapped(tmp_path: Path) -> Path:
-    path = tmp_path / "steps.buf"
-    path.write_bytes(gzip.decompress((DATA / "mapped.gz").read_bytes()))
-    path.chmod(0o600)
-    return path
+    return unpacked(DATA / "mapped.gz", tmp_path / "steps.buf")
 
 
 def assert_priorities(buffer: relive.ReplayBuffer) -> None:

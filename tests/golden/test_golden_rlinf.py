@@ -15,6 +15,7 @@ from recorded import DATA
 from rlinf_files import rows_in_order
 
 from relive import trajectories
+from relive._base.nests import paths
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer
 from relive.trajectories._store import Cache
 
@@ -74,12 +75,8 @@ def everything(buffer: TrajectoryReplayBuffer) -> dict[str, np.ndarray]:
     return flat(rows_in_order(buffer, buffer.get_stats()["total_samples"]))
 
 
-def flat(tree: Any, above: str = "") -> dict[str, Any]:
-    found = {}
-    for key in tree:
-        value = tree[key]
-        found.update(flat(value, f"{above}{key}.") if hasattr(value, "keys") else {f"{above}{key}": value})
-    return found
+def flat(tree: Any) -> dict[str, Any]:
+    return {".".join(path): value for path, value in paths(tree)}
 
 
 def same(found: dict[str, Any], wanted: dict[str, Any]) -> None:

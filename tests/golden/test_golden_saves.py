@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from needs import needs
+from recorded import copied
 from saved_format import BOUNDARIES, COMPRESS, LANES, STEPS, build, draws, expected, live, sample
 
 import relive
@@ -35,8 +35,7 @@ def test_a_frozen_sample_is_the_script_s(version: str, tmp_path: Path) -> None:
     buffer = build(version)
     live(buffer, 0, STEPS)
     assert draws(buffer) == expected(version)["2"]
-    shutil.copytree(sample(version), tmp_path / "copy")
-    loaded = relive.load(tmp_path / "copy")
+    loaded = relive.load(copied(sample(version), tmp_path / "copy"))
     live(loaded, STEPS, STEPS + 5)
     assert loaded.save(tmp_path / "copy").number == 3
     ids = [int(i) for i in np.unique(relive.load(tmp_path / "copy").sample(64).ids)]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from storages import NAMES, new
 
 import relive
 
@@ -63,56 +62,28 @@ def test_every_item_has_something_to_learn_from(item: relive.Sequences, sampler:
     assert (priority > 0.9).all()
 
 
-@pytest.mark.parametrize("storage", NAMES)
-def test_padding_in_front(storage: str) -> None:
+def test_padding_in_front() -> None:
     """Check by hand: an episode's second step with a burn-in of three."""
     schema = relive.Schema(obs=F((), "int64"), action=F((), "int64"), cost=F())
     item = relive.Sequences(2, burn_in=3, n_step=2, gamma=0.5, step_ids=True)
-    with filled(item, 20, schema, storage=new(storage)) as buffer:
-        ids = [key for batch in buffer.batches(100, shuffle=False) for key in batch.ids]
-        batch = buffer.read(ids)
-        (row,) = np.flatnonzero(batch.obs[:, 3] == 401)  # of eleven steps
-        assert batch.all_obs[row].tolist() == [400, 400, 400, 401, 402, 403, 404]
-        assert batch.mask[row].tolist() == [False, False, True, True, True]
-        assert batch.step_ids[row].tolist() == [-1, -1, *(batch.ids[row] + [-1, 0, 1])]
-        assert batch.action[row].tolist() == [0, 0, 400, 401, 402]
-        assert batch.all_prev_action[row].tolist() == [0, 0, 0, 400, 401, 402, 403]
-        assert batch.all_prev_reward[row].tolist() == [0, 0, 0, 1, 1, 1, 1]
-        assert batch.reward[row].tolist() == [0, 0, 1.5, 1.5, 1.5]
-        assert batch.discount[row].tolist() == [0, 0, 0.25, 0.25, 0.25]
-        assert batch.steps[row].tolist() == [0, 0, 2, 2, 2]
-        assert batch.cost[row].tolist() == [0, 0, 10, 11, 12]
-        assert batch.first[row]
-        assert not batch.terminated[row].any()
-        (row,) = np.flatnonzero(batch.obs[:, 3] == 404)
-        assert batch.obs[row].tolist() == [401, 402, 403, 404, 405]
-        assert not batch.first[row]
-
-
-@pytest.mark.parametrize("across", [False, True])
-@pytest.mark.parametrize("stack", [None, 3])
-@pytest.mark.parametrize("time_major", [False, True])
-def test_first(across: bool, stack: int | None, time_major: bool) -> None:
-    """Check also without a burn-in, across episodes, of stacks, and after a cut."""
-    schema = relive.Schema(obs=F((), "int64", stack=stack), action=F((), "int64"))
-    item = relive.Sequences(2, across_episodes=across, time_major=time_major)
-    buffer = relive.ReplayBuffer(schema, 100, item=item, seed=0)
-    firsts = {0, 5, 9, 15}
-    begun = 0
-    for t in range(30):
-        begun = t if t in firsts else begun
-        frames = [max(t - 2, begun), max(t - 1, begun), t] if stack else t
-        after = [*frames[1:], t + 1] if stack else t + 1
-        if stack:
-            frames, after = (np.where(np.array(each) < begun, 0, each) for each in (frames, after))
-        if t == 15:
-            buffer.cut()
-        buffer.add(obs=frames, action=t, reward=0, next_obs=after, terminated=t == 4, truncated=t == 8)
-    batch = buffer.sample(500)
-    anchors = batch.action[0] if time_major else batch.action[:, 0]
-    np.testing.assert_array_equal(batch.first, np.isin(anchors, [*firsts]))
-    assert set(anchors) >= firsts
-    assert batch.first.dtype == bool
+    buffer = filled(item, 20, schema)
+    batch = buffer.read(np.sort(buffer.ids()))
+    (row,) = np.flatnonzero(batch.obs[:, 3] == 401)  # of eleven steps
+    assert batch.all_obs[row].tolist() == [400, 400, 400, 401, 402, 403, 404]
+    assert batch.mask[row].tolist() == [False, False, True, True, True]
+    assert batch.step_ids[row].tolist() == [-1, -1, *(batch.ids[row] + [-1, 0, 1])]
+    assert batch.action[row].tolist() == [0, 0, 400, 401, 402]
+    assert batch.all_prev_action[row].tolist() == [0, 0, 0, 400, 401, 402, 403]
+    assert batch.all_prev_reward[row].tolist() == [0, 0, 0, 1, 1, 1, 1]
+    assert batch.reward[row].tolist() == [0, 0, 1.5, 1.5, 1.5]
+    assert batch.discount[row].tolist() == [0, 0, 0.25, 0.25, 0.25]
+    assert batch.steps[row].tolist() == [0, 0, 2, 2, 2]
+    assert batch.cost[row].tolist() == [0, 0, 10, 11, 12]
+    assert batch.first[row]
+    assert not batch.terminated[row].any()
+    (row,) = np.flatnonzero(batch.obs[:, 3] == 404)
+    assert batch.obs[row].tolist() == [401, 402, 403, 404, 405]
+    assert not batch.first[row]
 
 
 def test_a_field_of_the_schemas_own_stays() -> None:
@@ -123,18 +94,6 @@ def test_a_field_of_the_schemas_own_stays() -> None:
         assert batch.first.shape == batch.mask.shape
         assert batch.first.dtype == np.int64
         assert buffer.read(batch.ids).first.tolist() == batch.first.tolist()
-
-
-def test_states_in_front() -> None:
-    """Check for states of the first step shown, zero if an episode begins with a step that keeps none."""
-    schema = relive.Schema(obs=F((), "int64"), action=F((), "int64"), state=F((), "int64", every=2))
-    buffer = filled(relive.Sequences(2, burn_in=4, starts=2), 60, schema)
-    batch = buffer.sample(500)
-    back = batch.mask[:, :4].sum(1)
-    number = np.cumsum(np.isin(np.arange(200), buffer.column("ids")))[batch.ids] - 1 - back  # of the first step shown
-    np.testing.assert_array_equal(batch.state, np.where(number % 2 == 0, number, 0))
-    assert batch.first[number % 2 == 1].all()
-    assert len(set(number % 2)) == 2
 
 
 def test_what_is_refused() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import storages
-from needs import needs
 
 import relive
 from relive.testing.agreement import assert_same_batch
@@ -55,34 +53,6 @@ def test_a_chunk_has_the_actions_of_its_window_and_zeros_behind() -> None:
     assert batch.discount.tolist() == [0.125, 0, 0, 0.5, 0.25]
     assert batch.next_obs.tolist() == [7, 9, 9, 18, 20]
     assert batch.note.tolist() == [104, 107, 108, 117, 18]
-
-
-@pytest.mark.parametrize("storage", storages.NAMES)
-def test_all_but_actions_and_mask_is_as_without(storage: str) -> None:
-    one, several = (lived(item, storage=storages.new(storage)) for item in (SINGLE, CHUNKS))
-    for _ in range(3):
-        batch, chunk = one.sample(64), several.sample(64)
-        assert set(chunk) - set(batch) == {"mask"}
-        same = {name: batch.action if name == "action" else chunk[name] for name in batch}
-        assert_same_batch(batch, relive.Batch(same))
-        for name in ("arm", "grip"):
-            np.testing.assert_array_equal(chunk.action[name][:, 0], batch.action[name])
-
-
-def test_other_ways_to_draw() -> None:
-    plain = lived()
-    wanted = plain.sample(16)
-    assert_same_batch(lived(limiter=relive.RateLimiter(1, min_size=1, error_buffer=1e9)).sample(16), wanted)
-    mixed = relive.Mixture(lived(), lived()).sample(16)
-    assert mixed.action.arm.shape == (16, K, 2)
-    assert mixed.mask.shape == (16, K)
-    for batch in plain.batches(8, shuffle=True):
-        assert_same_batch(batch, plain.read(batch.ids))
-    needs("torch")
-    with lived().prefetch(16, to="torch") as batches:
-        batch = next(batches)
-    np.testing.assert_array_equal(batch.action.arm.numpy(), wanted.action.arm)
-    np.testing.assert_array_equal(batch.mask.numpy(), wanted.mask)
 
 
 def test_actions_of_a_window_lie_together() -> None:
@@ -146,9 +116,3 @@ def test_a_mapped_file_is_opened_with_either(tmp_path: Path) -> None:
 def test_the_name_of_the_mask_is_taken() -> None:
     with pytest.raises(relive.SchemaError, match=r"got `mask` - at `mask`"):
         relive.Schema(obs=relive.Field(), action=relive.Field(), mask=relive.Field())
-
-
-def test_it_is_in_the_description() -> None:
-    assert repr(CHUNKS) == "Transitions(n_step=3, gamma=0.5, chunk=True)"
-    assert repr(SINGLE) == "Transitions(n_step=3, gamma=0.5)"
-    assert CHUNKS != SINGLE

@@ -51,35 +51,6 @@ def test_actions_of_different_durations(several: bool) -> None:
     assert buffer.column("discount")[0, :4] == pytest.approx(GAMMA ** (DURATIONS - 1))
 
 
-def test_nothing_comes_behind_a_terminal_step_or_a_discount_of_zero() -> None:
-    buffer = made()
-    buffer.extend(**steps([1.0, 0.0, 1.0, 1.0], ended="terminated"))
-    batch = buffer.read(range(4))
-    assert batch.discount.tolist() == [0, 0, 0, 0]
-    assert batch.reward == pytest.approx([1.9, 1.0, 1.9, 1.0])
-    assert batch.terminated.tolist() == [False, True, True, True]
-
-
-def test_discounts_of_one_are_as_none() -> None:
-    """Check to rounding, for every item."""
-    plain = relive.Schema(obs=F(), action=F())
-    data = steps(np.ones(4))
-    for item in (
-        relive.Transitions(n_step=3, gamma=GAMMA),
-        relive.Transitions(gamma=0.0),
-        relive.Transitions(n_step=2, chunk=True),
-        relive.Sequences(3, n_step=2, gamma=GAMMA, step_ids=True),
-        relive.Sequences(2, burn_in=1, gamma=GAMMA, across_episodes=True),
-    ):
-        with_, without = (relive.ReplayBuffer(schema, 40, item=item, seed=0) for schema in (SCHEMA, plain))
-        for _ in range(3):
-            with_.extend(**data)
-            without.extend(**{name: value for name, value in data.items() if name != "discount"})
-        ours, theirs = with_.sample(20), without.sample(20)
-        assert ours.keys() == theirs.keys()
-        assert_same_batch(ours, theirs, rtol=1e-6)
-
-
 BAD = [-0.1, 1.1, np.nan, np.inf, 2]
 
 
@@ -147,18 +118,6 @@ def test_devices_refuse_them() -> None:
         relive.DeviceBuffer(SCHEMA, 40, device="cpu")
 
 
-def test_saves_have_them(tmp_path: Path) -> None:
-    buffer = made(sampler=relive.Prioritized())
-    for _ in range(3):
-        buffer.extend(**steps(GAMMA ** (DURATIONS - 1)))
-    buffer.save(tmp_path)
-    loaded = relive.load(tmp_path)
-    assert loaded.schema == SCHEMA
-    assert_same_batch(loaded.sample(20), buffer.sample(20))
-    longer = relive.load(tmp_path, item=relive.Sequences(3, n_step=2, gamma=GAMMA))
-    assert longer.read([0]).discount[0] == pytest.approx([0.9**4, 0.9**5, 0.9**7])
-
-
 @native
 def test_writers_and_readers_have_them(tmp_path: Path) -> None:
     with made(num_envs=2, storage=relive.Mapped(tmp_path / "ring")) as buffer, buffer.writer([1]) as writer:
@@ -172,19 +131,6 @@ def test_writers_and_readers_have_them(tmp_path: Path) -> None:
         first = batch.obs == 0
         assert batch.discount[first] == pytest.approx([0.9**6] * first.sum())
         assert writer.add(**{name: values[:1] for name, values in steps(np.ones(4)).items()}).shape == (1,)
-
-
-def test_limiters_and_mixtures_take_them() -> None:
-    limited = made(limiter=relive.RateLimiter(samples_per_insert=10.0, min_size=1, error_buffer=1e9))
-    with pytest.raises(relive.SchemaError, match="Expected discounts"):
-        limited.extend(**steps([1.0, -1.0, 1.0, 1.0]))
-    limited.extend(**steps(np.ones(4)))
-    other = made()
-    other.extend(**steps(np.zeros(4)))
-    with relive.Mixture(limited, other).prefetch(8) as batches:
-        batch = next(batches)
-    assert (batch.discount[:4] > 0.5).all()
-    assert not batch.discount[4:].any()
 
 
 def test_shards_fold_them() -> None:

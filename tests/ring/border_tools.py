@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -63,12 +63,12 @@ def margins_are_whole() -> bool:
 
 @dataclass
 class Call:
-    """A function, its right arguments, how each can be spoilt, and what to do with what it returns."""
+    """A function, its right arguments, what to do with its result, and how arguments can be spoilt."""
 
     function: Callable[..., Any]
     arguments: dict[str, Any]
-    spoilt: dict[str, Spoilers]
     then: Callable[[Any], None] = lambda result: None
+    spoilt: dict[str, Spoilers] = field(default_factory=dict)
 
 
 def window(across: bool = False) -> Window:

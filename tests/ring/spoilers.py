@@ -93,12 +93,9 @@ def numbers(*bad: float) -> Spoilers:
     return {**arrays(), **{f"{value}": _put(value) for value in bad}}
 
 
-integers = numbers
-
-
 def indices(limit: int) -> Spoilers:
     """An array of indices below a limit."""
-    return integers(-1, limit, 2**62, 2**63 - 1, -(2**63))
+    return numbers(-1, limit, 2**62, 2**63 - 1, -(2**63))
 
 
 def writable(of_arrays: Spoilers) -> Spoilers:
@@ -170,6 +167,15 @@ def of_type(said: str, written: bool) -> Spoilers:
         return writable(arrays()) if written else arrays()
     kinds = {"bool": flags, "float": floats, "int": whole_numbers}
     return kinds[said]() if said in kinds else {} if said.startswith(("list[", "Any")) else objects(object())
+
+
+def attributes(change: Callable[..., Any], **values: list[Any]) -> Spoilers:
+    """A record, of which one attribute is another."""
+    return {
+        f"{name}={value!r}".partition(" object at")[0]: lambda a, name=name, value=value: change(a, **{name: value})
+        for name, several in values.items()
+        for value in several
+    }
 
 
 def objects(other: Any) -> Spoilers:

@@ -23,24 +23,23 @@ LEAST = 20 if LONG else 4
 
 LENGTHS = "one fewer, one more, one fewer across, one more across, empty"
 SAME = "other byte order, unaligned"
+EXTREMES = f"{2**62}, {2**63 - 1}, {-(2**63)}"
 BYTES = f"other kind, structured, {SAME}"
 COUNTERS = ", ".join(["4=9", "13=9", *(f"{c}={value}" for c in (5, 8, 9, 10, 11, 12) for value in (9, 1000))])
 FORMS = "a list, a tuple, a buffer, other size, other byte order, unaligned, strided, backwards"
+CALLED = "notify|redraw|fallback|outcomes"
+LEFT_OUT = "given|limits|from_|until|next_values|priority|joint|targets|firsts|reward"
 LEGAL_OF_BOTH = [
     ("any numbers", "[!t]*", FORMS),
     ("zeros and ones", "t*ed", f"{FORMS}, broadcast"),
     ("the same for all lanes", "[!et]*", "broadcast"),
     ("integers become floats, signed ones unsigned", "[!t]*", "other kind"),
-    ("need not be there", "next_obs", "None, missing"),
-    ("all lanes", "env_ids", "None, missing"),
-    ("none", "priority", "None, missing"),
+    ("need not be there", "next_obs|env_ids|priority", "None, missing"),
     ("one for all steps", "priority", "a number, 0-d, a scalar"),
 ]
 # Spoilt arguments that a call takes all the same: why, call, argument, spoilers.
 LEGAL = [
-    ("any number of values", "power", "x", LENGTHS),
-    ("any number of values", "mass", "td_error", LENGTHS),
-    ("any number of values", "weights", "values", LENGTHS),
+    ("any number of values", "power|mass|weights", "x|td_error|values", LENGTHS),
     ("at least one value", "smallest", "values", LENGTHS.removesuffix(", empty")),
     ("rows of anything", "checksums", "rows", f"other size, complex, of text, of times, one axis more, {BYTES}"),
     ("rows of anything", "checksums", "rows", f"one axis less, {LENGTHS}"),
@@ -58,58 +57,36 @@ LEGAL = [
     ("any number of single bytes", "read_spans", "out", "other byte order, unaligned, one more, one more across"),
     ("rows of any size", "read_rows", "out", f"one axis less, {LENGTHS.removesuffix(', empty')}"),
     ("another number of fields", "Ring.__init__", "columns", "one fewer, one more"),
-    ("fields of other types", "Ring.__init__", "columns", "array: other size, array: other kind, array: complex"),
-    ("fields of other types", "Ring.__init__", "columns", "array: of text, array: of times, array: structured"),
-    ("bytes are copied; as many bytes", "Ring.__init__", "columns", "array: unaligned, shape=(2, 4, 1)"),
-    ("single bytes", "Ring.__init__", "marks", SAME),
+    ("fields of other types", "Ring.__init__", "columns", "first: array: other size, first: array: other kind"),
+    ("fields of other types", "Ring.__init__", "columns", "first: array: complex, first: array: of t*"),
+    ("bytes are copied", "Ring.__init__", "columns", "first: array: structured, first: array: unaligned"),
+    ("as many bytes", "Ring.__init__", "columns", "first: shape=(2, 4, 1)"),
+    ("single bytes", "Ring.__init__|Ring.write", "marks|t*ated", SAME),
     ("counters that are only reported", "Ring.__init__", "counters", COUNTERS),
     ("no second start in this ring's life", "Ring.__init__", "window", f"starts=0, starts=9, starts={2**62}"),
-    ("no bookkeeping", "Ring.__init__", "given", "None"),
+    ("None leaves it out", "Ring.*|Queue.__init__|Gather.around|Gather.transitions|[su]*ing", LEFT_OUT, "None"),
     ("nothing is counted; one group", "Ring.__init__", "touched", "None, Fortran order"),
-    ("a class can be called", "Ring.__init__", "notify", "a class"),
     ("a class can be called", "adding", "[!rls]*", "a class"),
     ("a class can be called; None, no priorities", "adding", "refresh", "a class, None"),
-    ("no other process writes", "[su]*ing", "joint", "None"),
-    ("a class can be called", "sampling", "redraw", "a class"),
     ("no limiter; one number", "adding", "room", "None, strided, backwards"),
-    ("any ids, issued or not", "listed", "ids", f"{LENGTHS}, -1, 24, {2**62}, {2**63 - 1}, {-(2**63)}"),
+    ("any ids, issued or not", "listed", "ids", f"{LENGTHS}, -1, 24, {EXTREMES}"),
     ("no items from there on; one number", "listed", "at", f"strided, backwards, -1, 4, 7, 8, {2**62}"),
     *((why, call, *rest) for call in ("add", "extend") for why, *rest in LEGAL_OF_BOTH),
-    ("more than one axis", "add", "*obs", "Fortran order"),
-    ("more than one axis", "add", "state", "Fortran order"),
-    ("more than one axis", "extend", "[!te]*", "Fortran order"),
-    ("more than one axis", "extend", "t*ed", "Fortran order"),
+    ("more than one axis", "add|extend", "*obs|state", "Fortran order"),
+    ("more than one axis", "extend", "action|reward|priority|t*ed", "Fortran order"),
     ("one for all lanes", "add", "priority", "one axis less"),
     ("lanes first, where nothing is said", "extend", "time_major", "missing"),
-    ("None leaves it out", "Ring.write", "next_values", "None"),
-    ("single bytes", "Ring.write", "t*", SAME),
-    ("no priorities", "Ring.write", "priority", "None"),
-    ("no lane is busy; single bytes", "Ring.__init__", "busy", f"None, {SAME}"),
-    ("any lane may be written; single bytes", "Ring.allow", "lanes", f"None, {SAME}"),
+    ("no lane is busy, any may be written; single bytes", "Ring.__init__|Ring.allow", "busy|lanes", f"None, {SAME}"),
     ("any number of ids, issued or not", "Ring.overtaken", "ids", f"{LENGTHS}, 27, {2**62}, {2**63 - 1}"),
-    ("no limit", "Ring.limit", "limits", "None"),
-    ("all is taken in", "Ring.admit", "*", "None"),
-    ("to the last look", "Ring.took", "until", "None"),
     ("fewer lanes", "Ring.cut", "lanes", "one fewer, one fewer across, empty"),
-    ("any number of slots", "Ring.ids", "slots", LENGTHS),
-    ("any number of ids, issued or not", "Ring.locate", "ids", f"{LENGTHS}, -1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),
-    (
-        "any number of ids, issued or not",
-        "Ring.standing",
-        "ids",
-        f"{LENGTHS}, -1, 27, {2**62}, {2**63 - 1}, {-(2**63)}",
-    ),
-    ("any ids, issued or not", "Ring.follow", "ids", f"-1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),
-    ("any number of steps", "Ring.follow", "steps", f"-1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),
+    ("any ids, issued or not; any steps", "Ring.locate|Ring.standing|Ring.follow", "ids|steps", f"-1, 27, {EXTREMES}"),
+    ("any number of ids", "Ring.locate|Ring.standing", "ids", LENGTHS),
     ("rows of any shape", "Ring.stacks", "newest", f"{LENGTHS}, one axis more, 0-d"),
-    ("any number of slots", "Ring.windows", "slots", LENGTHS),
-    ("any number of slots", "Ring.around", "slots", LENGTHS),
     ("one offset or more", "Ring.around", "offsets", LENGTHS.removesuffix(", empty")),
     ("one offset or more", "Gather.around", "offsets", "first: one fewer*, first: one more*"),
-    ("windows alone", "Gather.around", "targets", "None"),
-    ("any number of slots", "Expansion.items", "slots", LENGTHS),
+    ("any number of slots", "Ring.*|Queue.*|Recency.*|Expansion.items", "slots", LENGTHS),
     ("any lists; None says that they are not joined", "joined", "parts", "empty, one fewer, one more, of *, first: *"),
-    ("windows of one to R steps", "Ring.windows", "discounts", LENGTHS.removesuffix(", empty")),
+    ("windows of one to R steps", "Ring.windows|Gather.expand", "discounts", LENGTHS.removesuffix(", empty")),
     ("float32 or float64, a field of a record", "Ring.fold", "column", "other size, strided"),
     ("more powers than are needed", "Ring.fold", "gammas", "one more, one more across"),
     ("float32 or float64, longer than needed", "Ring.fold_sequences", "rewards", "other size, one more across"),
@@ -121,41 +98,32 @@ LEGAL = [
     ("rows of anything", "Gather.__init__", "columns", "first: one fewer*, first: one more*"),
     ("a list that no column takes", "Gather.take*", "rows", "one more"),
     ("bytes are copied", "Gather.take", "outs", "first: unaligned"),
-    ("windows of one to R steps", "Gather.expand", "discounts", LENGTHS.removesuffix(", empty")),
-    ("bytes are copied", "Gather.unroll", "outs", "None, first: unaligned"),
-    ("bytes are copied; None makes new arrays", "Gather.expand", "outs", "None, first: unaligned"),
+    ("bytes are copied; None makes new arrays", "Gather.unroll|Gather.expand", "outs", "None, first: unaligned"),
     ("minima are only reported", "Tree.__init__", "mins", "nan, inf, -1.0"),
-    ("any number of leaves", "Tree.get", "indices", LENGTHS),
-    ("any number of leaves", "Tree.fill_zero_and_set", "removed", LENGTHS),
-    ("any number of leaves", "Tree.fill_zero_and_set", "added", LENGTHS),
-    ("any number of draws", "Tree.find", "prefix", LENGTHS),
-    ("any number of draws", "Tree.draw*", "u", LENGTHS),
+    ("any number of leaves", "Tree.get|Tree.fill*", "indices|removed|added", LENGTHS),
+    ("any number of draws", "Tree.find|*.draw*", "prefix|u", LENGTHS),
     ("any number of draws", "*.sample", "u", LENGTHS.removesuffix(", empty")),
     ("float32 as well", "Tree.try_update", "td_error", "other size"),
     ("all are kept; single bytes", "Tree.update", "keep", f"None, {SAME}"),
-    ("episodes are not followed", "Queue.__init__", "firsts", "None"),
-    ("any number of draws", "Queue.draw*", "u", LENGTHS),
-    ("any number of draws", "Recency.draw", "u", LENGTHS),
-    ("any number of slots", "Queue.[bp]*", "slots", LENGTHS),
-    ("any number of slots", "Recency.masses", "slots", LENGTHS),
-    ("a class has its defaults", "blending", "settings", "a class"),
-    ("a class can be called", "sampling", "fallback", "a class"),
-    ("a class can be called", "updating", "fallback", "a class"),
-    ("a class can be called", "Gather.goals", "outcomes", "a class"),
+    ("a class has its defaults", "blending|*.chooser", "settings", "a class"),
+    (
+        "a class can be called",
+        "Ring.__init__|sampling|updating|Gather.goals",
+        "notify|redraw|fallback|outcomes",
+        "a class",
+    ),
     ("anything that has a generator", "sampling", "tally", "text, a list, two, a mapping, complex, an object"),
     ("anything that has a generator", "sampling", "tally", "other, a class"),
     ("any number of stacks", "Gather.transitions", "stacks", "empty, one fewer, one more"),
     ("any number of chunks, or none", "Gather.transitions", "chunks", "None, empty, one fewer, one more"),
     ("bytes are copied", "Ring.chunks", "column", "other size, other kind, complex, of times, unaligned, strided"),
     ("as many steps as an item has", "Ring.chunks", "steps", "4"),
-    ("rewards are copied", "Gather.transitions", "reward", "None"),
     ("float32 or float64, a field of a record", "Gather.transitions", "reward", "other size, strided"),
     ("any number of states", "Gather.sequences", "states", "empty, one fewer, one more"),
     ("bytes are copied", "Gather.sequences", "states", "array: other size, array: other kind, array: complex"),
     ("bytes are copied", "Gather.sequences", "states", "array: of text, array: of times, array: structured"),
     ("bytes are copied", "Gather.sequences", "states", "array: unaligned, array: one * across"),
-    ("looked at when changes are taken in", "*.chooser", "seen", f"-1, {2**62}, {2**63 - 1}, {-(2**63)}"),
-    ("a class has its defaults", "*.chooser", "settings", "a class"),
+    ("looked at when changes are taken in", "*.chooser", "seen", f"-1, {EXTREMES}"),
 ]
 
 
@@ -169,9 +137,11 @@ NAMES = [
 @lru_cache
 def allowed(call: str, argument: str) -> list[tuple[int, str]]:
     """The entries of the table for an argument of a call."""
-    return [
-        (row, name) for row, calls, arguments, name in NAMES if fnmatch(call, calls) and fnmatch(argument, arguments)
-    ]
+    return [(row, name) for row, *patterns, name in NAMES if all(map(matches, (call, argument), patterns))]
+
+
+def matches(name: str, patterns: str) -> bool:
+    return any(fnmatch(name, each) for each in patterns.split("|"))
 
 
 def test_wrong_arguments_are_refused() -> None:

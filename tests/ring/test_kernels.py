@@ -10,7 +10,6 @@ from back_ends import BACKENDS, CAPACITIES, both, digest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relive._ring import kernels_numpy
 from relive.sum_tree import allocate
 
 
@@ -149,19 +148,6 @@ def test_many_writes_at_once(capacity):
 
 
 @both
-def test_unsorted_duplicates_keep_the_last(kernels):
-    """Check against versions that drop all but neighbours, or keep the first, or count each write."""
-    sums, mins, state = allocate(100)
-    tree = kernels.Tree(sums, mins, state)
-    tree.set(np.array([5, 90, 5, 17, 90, 5]), np.array([1.0, 2.0, 0.0, 4.0, 0.0, 3.0]))
-    assert np.flatnonzero(sums[0]).tolist() == [5, 17]
-    assert state[:3].tolist() == [7.0, 3.0, 2.0]
-    tree.fill_zero_and_set(np.array([17, 5, 17]), np.array([5, 60, 5]), 2.5)
-    assert np.flatnonzero(sums[0]).tolist() == [5, 60]
-    assert state[:3].tolist() == [5.0, 2.5, 2.0]
-
-
-@both
 def test_a_prefix_on_an_edge_belongs_to_the_leaf_behind_it(kernels):
     """Check against the classic `s <= left`, which goes left here, and to a leaf of zero at prefix 0."""
     leaves = np.array([0.0, 1.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.0, 0.0])
@@ -194,22 +180,3 @@ def test_the_search_by_adding_up_is_right_too(kernels):
     found, values = tree.find(np.array([0.0, np.nextafter(1.0, 0.0), 1.0]))
     assert found[:2].tolist() == [0, 0]
     assert values[2] == 1e-17
-
-
-@both
-def test_successive_sampling_follows_its_law(kernels):
-    """Check without replacement: P(first, second) = p_i / S * p_j / (S - p_i), chi-square at the 1e-6 level."""
-    leaves = np.array([1.0, 2.0, 0.0, 3.0, 4.0])
-    tree = kernels.Tree(*allocate(5))
-    tree.set(np.arange(5), leaves)
-    rng, counts = np.random.default_rng(0), np.zeros((5, 5))
-    draws = 20_000 if kernels is not kernels_numpy else 4000
-    for _ in range(draws):
-        first, second = tree.draw_distinct(rng.random(2))[0]
-        counts[first, second] += 1
-    expected = draws * leaves[:, None] / 10 * leaves[None, :] / (10 - leaves[:, None])
-    np.fill_diagonal(expected, 0.0)
-    possible = expected > 0
-    assert not counts[~possible].any()
-    chi_square = ((counts - expected)[possible] ** 2 / expected[possible]).sum()
-    assert chi_square < 55.0  # 11 degrees of freedom

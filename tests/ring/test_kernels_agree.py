@@ -1,4 +1,4 @@
-"""Two ways to the same result: native and NumPy kernels, the fast path and the general one, one call and many."""
+"""Two ways to the same result: native and NumPy kernels, the fast path and the general one."""
 
 from __future__ import annotations
 
@@ -49,36 +49,6 @@ def by_the_general_way(config: Any, call: Call) -> Call:
     lanes = arguments.get("env_ids", list(range(config.num_envs)))
     rest = {key: value for key, value in arguments.items() if key != "env_ids"}
     return name, {**mapped(lambda value: value.tolist(), rest), "env_ids": lanes}
-
-
-@given(programs(spoiled=False))
-@settings(max_examples=settings().max_examples // 2)
-def test_steps_one_by_one_are_the_same_as_together(program: Any) -> None:
-    """`extend` is `add` in a loop, whatever the streams do.
-
-    Left out: given priorities (in one call all are known before the first step counts).
-    """
-    config, calls = program
-    one_by_one: list[Call] = []
-    together: list[Call] = []
-    for name, arguments in calls:
-        kept = {key: value for key, value in arguments.items() if key != "priority"}
-        together.append((name, kept))
-        if name == "extend":
-            lanes = {"env_ids": kept.pop("env_ids")} if "env_ids" in kept else {}
-            for t in range(len(kept["reward"][0])):
-                one_by_one.append(("add", {**mapped(lambda value, t=t: value[:, t], kept), **lanes}))
-            kept.update(lanes)
-        else:
-            one_by_one.append((name, kept))
-    ours, theirs = run_here(config, together), run_here(config, one_by_one)
-    assert_same_results([r for r in ours if not is_ids(r)], [r for r in theirs if not is_ids(r)])
-    flat = [np.concatenate([[], *(np.sort(r.ravel()) for r in results if is_ids(r))]) for results in (ours, theirs)]
-    np.testing.assert_array_equal(np.sort(flat[0]), np.sort(flat[1]))
-
-
-def is_ids(result: Any) -> bool:
-    return isinstance(result, np.ndarray)
 
 
 @pytest.mark.parametrize(

@@ -137,33 +137,32 @@ def test_ranges_of_lanes_are_copied_one_after_the_other(kernels, lanes, block, d
 @both
 @pytest.mark.parametrize(("lanes", "block", "depth"), [(1, 1, 90), (1, 4, 92), (3, 1, 100), (3, 4, 160), (70, 32, 64)])
 def test_rows_of_lanes_are_set_one_range_after_the_other(kernels, lanes, block, depth):
-    """Check fields of a record and single columns at once; bytes between them, and ranges of no lane, stay."""
+    """Check by copies of the ranges; rows of no range, bytes between fields, and values for no lane change nothing."""
     rng = np.random.default_rng(5)
     widths = [1, 4, 8, 24, 68, 600]
     memory = rng.integers(0, 256, (depth * lanes, sum(widths) + 7), dtype=np.uint8)
-    singles = rng.random(depth * lanes)
-    ends = np.cumsum(widths)
-    columns = [memory[:, end - width : end] for width, end in zip(widths, ends, strict=True)]
-    columns += [rng.integers(0, 256, (depth * lanes, 3, 5), dtype=np.uint8), singles]
-    chosen = np.arange(lanes)[rng.permutation(lanes)]
+    columns = [memory[:, end - width : end] for width, end in zip(widths, np.cumsum(widths), strict=True)]
+    columns += [rng.integers(0, 256, (depth * lanes, 3, 5), dtype=np.uint8), rng.random(depth * lanes)]
     first = rng.integers(0, 3 * depth, 2 * lanes)
     last = first + np.append(rng.integers(0, depth + 1, lanes), rng.integers(0, 9, lanes))
-    ranges = np.stack([np.append(chosen, np.full(lanes, -1)), first, last], axis=1)[rng.permutation(2 * lanes)]
-    values = [rng.integers(0, 256, ((last - first).sum(), *c.shape[1:]), dtype=np.uint8) for c in columns[:-1]]
-    values += [rng.random((last - first).sum())]
-    places, done = np.full(depth * lanes, -1), 0
-    for lane, begin, end in ranges.tolist():
-        for row in range(begin, end) if lane >= 0 else ():
-            places[(row % depth // block * lanes + lane) * block + row % block] = done + row - begin
-        done += end - begin
-    set_, between = places >= 0, memory[:, ends[-1] :].copy()
-    expected = [column.copy() for column in columns]
-    for each, given in zip(expected, values, strict=True):
-        each[set_] = given[places[set_]]
+    named = np.append(np.arange(lanes), np.full(lanes, -1))
+    ranges = rng.permutation(np.stack([named, first, last], axis=1))
+    sizes = ranges[:, 2] - ranges[:, 1]
+    values = [rng.integers(0, 256, (sizes.sum(), *c.shape[1:])).astype(c.dtype) for c in columns]
+    before = [memory.copy(), *(column.copy() for column in columns)]
     kernels.set_ranges(columns, lanes, block, ranges, values)
-    for column, each in zip(columns, expected, strict=True):
-        np.testing.assert_array_equal(column, each)
-    np.testing.assert_array_equal(memory[:, ends[-1] :], between)
+    of_lanes = np.repeat(ranges[:, 0] >= 0, sizes)
+    found = [given[of_lanes] * 0 for given in values]
+    kernels.copy_ranges(columns, lanes, block, ranges[ranges[:, 0] >= 0], found)
+    for got, given in zip(found, values, strict=True):
+        np.testing.assert_array_equal(got, given[of_lanes])
+    rest = np.ones(depth * lanes, bool)
+    for lane, begin, end in ranges[ranges[:, 0] >= 0].tolist():
+        rows = np.arange(begin, end) % depth
+        rest[(rows // block * lanes + lane) * block + rows % block] = False
+    for now, then in zip([memory, *columns], before, strict=True):
+        np.testing.assert_array_equal(now[rest], then[rest])
+    np.testing.assert_array_equal(memory[:, -7:], before[0][:, -7:])
 
 
 @both

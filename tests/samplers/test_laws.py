@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 import pytest
+from counted import SCHEMA
 from depth import LONG
 from laws import lanes_of, law
 from statistics_of_draws import P_MIN, chi_square_p
@@ -15,8 +16,7 @@ from relive._ring import kernels
 from relive.testing._lives import BACK_ENDS
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
-DRAWS, BATCH = (10_000_000 if LONG else 400_000), 20_000
-SCHEMA = relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool"))
+DRAWS, BATCH = (10_000_000 if LONG else 200_000), 20_000
 UNIFORM, PRIORITIZED = relive.Uniform(), relive.Prioritized(alpha=0.7, beta=0.5, stratified=False)
 SAMPLERS = {
     "uniform": UNIFORM,

@@ -35,6 +35,7 @@ def arrays_of(thing: Any, seen: set[int]) -> list[np.ndarray]:
 def test_the_tree_takes_what_the_formula_says(capacity: int) -> None:
     sums, mins, _ = allocate(capacity)
     taken = sum(array.nbytes for array in [*sums, *mins])
+    assert all(level.ctypes.data % 64 == 0 and len(level) % 8 == 0 for level in sums + mins)
     # Every level is padded to whole groups of eight: at most one group a level, twice.
     assert 0 <= taken - capacity * (8 + 16 / 7) + 2 * 8 * 8 <= 64 * 2 * (len(sums) + 1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -98,53 +97,40 @@ def opened(storage: str, tmp_path: Path, **choices: Any) -> relive.ReplayBuffer:
     ("storage", "form"), pairs(["ram", "shared", "mapped", "ram"], [*product([True, False], [0.6, 1.0, 0.0])][::-1])
 )
 def test_priorities_are_those_of_a_list(storage: str, form: tuple[bool, float], tmp_path: Path) -> None:
-    """Check to the bit, for every alpha: raw priorities are kept unchanged."""
+    """Check to the bit, for every alpha: raw priorities are kept unchanged; both kernels draw the same."""
     replacement, alpha = form
-    if not _kernels.is_native() and storage != "ram":
-        pytest.skip("only native kernels share")
-    with opened(storage, tmp_path, sampler=sampler(alpha, replacement=replacement)) as buffer:
-        live(buffer, Model(), np.random.default_rng(1), 3000 if LONG else 400)
-
-
-@pytest.mark.skipif(len(BACK_ENDS) < 2, reason="there is no extension")
-@pytest.mark.parametrize("replacement", [True, False])
-def test_both_kernels_and_all_storages_draw_alike(replacement: bool, tmp_path: Path) -> None:
+    back_ends = BACK_ENDS if storage == "ram" else [name for name in BACK_ENDS if name == "native"]
     runs = []
-    for number, (kernels, storage) in enumerate(
-        [("numpy", "ram"), ("native", "ram"), ("native", "shared"), ("native", "mapped")]
-    ):
-        (tmp_path / str(number)).mkdir()
-        choices = {"sampler": sampler(replacement=replacement)}
-        with _kernels.use(kernels), opened(storage, tmp_path / str(number), **choices) as buffer:
-            runs.append(live(buffer, Model(), np.random.default_rng(2), 300 if LONG else 75))
-    for run in runs[1:]:
-        for (ids, weights), (others, their_weights) in zip(runs[0], run, strict=True):
-            np.testing.assert_array_equal(ids, others)
-            np.testing.assert_array_equal(weights, their_weights)
+    for name in back_ends:
+        with _kernels.use(name), opened(storage, tmp_path, sampler=sampler(alpha, replacement=replacement)) as buffer:
+            calls = 3000 if LONG else 75 if name == "numpy" else 400
+            runs.append(live(buffer, Model(), np.random.default_rng(1), calls))
+    if not runs:
+        pytest.skip("only native kernels share")
+    for (ids, weights), (others, their_weights) in zip(runs[0], runs[-1], strict=False):
+        np.testing.assert_array_equal(ids, others)
+        np.testing.assert_array_equal(weights, their_weights)
 
 
-@pytest.mark.parametrize("how", ["save", "deepcopy", "another layout", "reopen"])
+@pytest.mark.parametrize("how", ["another layout", "reopen"])
 def test_it_goes_on_as_it_was(how: str, tmp_path: Path) -> None:
+    """Check where the contract does not: in a save of another layout, and in a file."""
     if how == "reopen" and not _kernels.is_native():
         pytest.skip("only native kernels map")
     model, rng = Model(), np.random.default_rng(3)
     buffer = opened("mapped" if how == "reopen" else "ram", tmp_path)
     live(buffer, model, rng, 100)
-    if how == "deepcopy":
-        again = copy.deepcopy(buffer)
-    elif how == "reopen":
+    if how == "reopen":
         buffer.close()
         again = relive.open(tmp_path / "ring")
     else:
         buffer.save(tmp_path / "saves")
-        more = {} if how == "save" else {"boundaries": 0.5}
-        again = relive.load(tmp_path / "saves", **more)
+        again = relive.load(tmp_path / "saves", boundaries=0.5)
     assert again.sampler == buffer.sampler
     keys = np.array(sorted(model.raw), np.int64)
     np.testing.assert_array_equal(again.priorities(keys), [model.raw[key] for key in keys.tolist()])
-    if how == "another layout":  # priorities are given to the sampler anew
+    if how == "another layout":  # priorities are given to the sampler anew; a reader does not add
         model.largest = max(model.raw.values())
-    if how != "reopen":  # a reader, which does not add
         live(again, model, rng, 100, start=100)
 
 
@@ -166,19 +152,6 @@ def test_loads_under_other_choices(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded.priorities(ids), wanted, rtol=1e-15)
     loaded.update_priorities(ids[4:5], [0.1])
     assert loaded.priorities(loaded.add(**steps(3))).tolist() == pytest.approx([2.0, 2.0])
-
-
-def test_one_outlier() -> None:
-    """Check a learner's first errors: once corrected, an outlier has no effect."""
-    made = [opened("ram", Path(), sampler=s) for s in (sampler(1.0), relive.Prioritized(alpha=1.0, eps=0.0))]
-    for buffer, wanted in zip(made, (1.0, 1e6), strict=True):
-        ids = buffer.add(**steps(0))
-        buffer.update_priorities(ids, [1e6, 1.0])
-        buffer.update_priorities(ids, [1.0, 1.0])
-        for t in range(1, 40):
-            buffer.update_priorities(buffer.add(**steps(t)), [1.0, 1.0])
-        assert buffer.priorities(buffer.add(**steps(40))).tolist() == [wanted, wanted]
-        assert buffer.stats().priority_quantiles[-1] == wanted
 
 
 def test_before_there_is_a_priority() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from counted import extend, make
 from ranked_sampler import Ranked, TestRanked
-from statistics_of_draws import P_MIN, chi_square_p, largest_z
+from statistics_of_draws import largest_z
 
 import relive
 from relive.testing.agreement import assert_same_batch
@@ -13,19 +14,8 @@ from relive.testing.agreement import assert_same_batch
 __all__ = ["TestRanked"]  # collected by pytest
 
 
-def buffer_of(capacity: int, lanes: int = 1, **settings: object) -> relive.ReplayBuffer:
-    """An empty buffer with lanes of `capacity` steps."""
-    schema = relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool"))
-    sampler = Ranked(**{"eps": 0.0, **settings})
-    return relive.ReplayBuffer(schema, capacity * lanes, num_envs=lanes, sampler=sampler, seed=7)
-
-
-def extend(buffer: relive.ReplayBuffer, n: int, priority: object = None, lane: int = 0, start: int = 0) -> np.ndarray:
-    """Add `n` steps of one lane; observations count up from `start`."""
-    serial, off = start + np.arange(n)[None], np.zeros((1, n), bool)
-    given = None if priority is None else np.asarray(priority, float)[None]
-    step = {"obs": serial, "action": off, "reward": serial, "next_obs": serial + 1, "terminated": off}
-    return buffer.extend(**step, truncated=off, env_ids=[lane], priority=given)[0]
+def buffer_of(capacity: int, **settings: object) -> relive.ReplayBuffer:
+    return make(Ranked(**{"eps": 0.0, **settings}), rows=capacity)
 
 
 def ranking(buffer: relive.ReplayBuffer, ranked: int) -> list[int]:
@@ -61,7 +51,7 @@ def test_ranks_are_exact_after_any_history(capacity: int) -> None:
             n = min(int(rng.geometric(0.3)), capacity)
             given = rng.integers(0, 6, n) / 2.0 if rng.random() < 0.5 else None
             largest = largest if given is None else max(largest, given.max())
-            keys = extend(buffer, n, given, start=clock).tolist()
+            keys = extend(buffer, n, start=clock, priority=given).tolist()
             clock += n
             values = [largest or 1.0] * n if given is None else given.tolist()
         else:
@@ -82,25 +72,10 @@ def test_ranks_are_exact_after_any_history(capacity: int) -> None:
         assert buffer.priorities(list(priority)).tolist() == list(priority.values())
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.7, 2.0])
-def test_draws_and_weights_follow_the_ranks(alpha: float) -> None:
-    buffer = buffer_of(90, lanes=2, alpha=alpha, beta=0.4)
-    ids = np.concatenate([extend(buffer, 45, np.random.default_rng(lane).permutation(45), lane) for lane in (0, 1)])
-    share = law(buffer.priorities(ids), alpha)  # ties are of one lane each, and the first lane came first
-    counts = np.zeros(2 * 90, int)
-    for _ in range(30):
-        batch = buffer.sample(10_000)
-        counts += np.bincount(batch.ids, minlength=len(counts))
-        raw = share[np.argsort(ids)][np.searchsorted(np.sort(ids), batch.ids)] ** -0.4
-        np.testing.assert_allclose(batch.weights, raw / raw.max(), rtol=1e-5)
-    assert counts[ids][share == 0].sum() == 0
-    assert chi_square_p(counts[ids][share > 0], share[share > 0]) > P_MIN
-
-
 def test_without_replacement() -> None:
     """No repeats, and each item is in a batch as often as when NumPy draws them one after the other."""
     rng, buffer = np.random.default_rng(0), buffer_of(12, alpha=1.0, replacement=False)
-    extend(buffer, 12, rng.permutation(12) + 1.0)
+    extend(buffer, 12, priority=rng.permutation(12) + 1.0)
     share = law(buffer.priorities(np.arange(12)), 1.0)
     included, reference = np.zeros(12, int), np.zeros(12, int)
     for _ in range(1500):
@@ -111,17 +86,9 @@ def test_without_replacement() -> None:
     assert largest_z(included, reference, 1500) < 5.5
 
 
-def test_a_refused_update_changes_nothing() -> None:
-    buffer = buffer_of(5, alpha=0.0)
-    extend(buffer, 5, [3, 1, 2, 5, 4])
-    with pytest.raises(relive.PriorityError, match="check the loss"):
-        buffer.update_priorities([0, 1], [9.0, np.nan])
-    assert ranking(buffer, 5) == [3, 4, 0, 2, 1]
-
-
 def test_priorities_go_from_and_to_other_samplers(tmp_path) -> None:
     buffer = buffer_of(5)
-    ids = extend(buffer, 5, [3, 1, 2, 5, 0])
+    ids = extend(buffer, 5, priority=[3, 1, 2, 5, 0])
     buffer.save(tmp_path / "ranked")
     assert_same_batch(relive.load(tmp_path / "ranked").sample(9), buffer.sample(9))
     other = relive.load(tmp_path / "ranked", sampler=relive.Prioritized())

@@ -25,21 +25,14 @@ def step(*lead: int, move: Any = None, **changes: Any) -> dict[str, Any]:
     return {"obs": zeros, "action": action, "reward": zeros, "next_obs": zeros, **flags, **changes}
 
 
+@pytest.mark.parametrize("time_major", [None, False, True])
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_discrete_actions_may_come_as_columns(lanes: int) -> None:
-    buffer = discrete(lanes)
-    moves = np.arange(lanes)[:, None] + 5
-    ids = buffer.add(**step(lanes, move=moves))
-    np.testing.assert_array_equal(buffer.read(ids).action.move, moves[:, 0])
-
-
-@pytest.mark.parametrize("time_major", [False, True])
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_discrete_actions_of_several_steps_may_come_as_columns(lanes: int, time_major: bool) -> None:
-    buffer = discrete(lanes)
-    lead = (4, lanes) if time_major else (lanes, 4)
-    moves = np.arange(4 * lanes).reshape(*lead, 1)
-    ids = buffer.extend(**step(*lead, move=moves), time_major=time_major)
+def test_discrete_actions_may_come_as_columns(lanes: int, time_major: bool | None) -> None:
+    """Check one step of each lane, and four in either order."""
+    buffer, lead = discrete(lanes), {None: (lanes,), False: (lanes, 4), True: (4, lanes)}[time_major]
+    moves = np.arange(np.prod(lead)).reshape(*lead, 1)
+    several = {} if time_major is None else {"time_major": time_major}
+    ids = (buffer.extend if several else buffer.add)(**step(*lead, move=moves), **several)
     np.testing.assert_array_equal(buffer.read(ids.ravel()).action.move, moves.ravel())
 
 
