@@ -207,9 +207,10 @@ def copied(relive: Any, size: Size) -> Pair:
 def short_lanes(relive: Any, size: Size) -> Pair:
     """Measure the bytes that many lanes of 64 steps take, over those of their steps."""
     lanes = size.lanes
+    small, steps = laned(relive, lanes, lanes)  # what is added is none of the buffer's bytes
     gc.collect()
     before = resident() or 0
-    buffer, steps = laned(relive, 64 * lanes, lanes)
+    buffer = relive.ReplayBuffer(small.schema, 64 * lanes, num_envs=lanes, seed=0)
     for _ in range(150):
         buffer.add(**next(steps))
     return Pair((float(max((resident() or 0) - before, 1)),), (float(64 * lanes * buffer.schema.nbytes),))

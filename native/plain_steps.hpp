@@ -87,22 +87,27 @@ protected:
                         int64_t* others) {
         const bool same = continued(slice, all, all + slice.count);
         Plain* end = all;
-        int64_t left = 0;
+        int64_t left = 0, slid = 0;
         for (int64_t i = 0; i < slice.count; ++i) {
             if (i < next.count) {
                 ahead[i] = place(i, next.number(i));
                 prefetch(ahead[i]);
             }
             const Plain& step = all[i];
-            const int64_t first = first_row(step.number, lane_of[step.number].head);
-            if (!is_plain(slice, step, first) || !(same || continued(slice, &step, &step + 1))) {
+            const bool slides = may_slide(slice, step);
+            const int64_t first = slides ? 0 : first_row(step.number, lane_of[step.number].head);
+            if (!(slides || is_plain(slice, step, first)) || !(same || continued(slice, &step, &step + 1))) {
                 others[left++] = i;
                 continue;
             }
-            make_way(step, first);
+            if (slides)
+                slide(step), ++slid;
+            else
+                make_way(step, first);
             if (end != &step) *end = step;
             ++end;
         }
+        if (summing_) count_slid(slid);
         std::atomic_thread_fence(std::memory_order_release);  // that rows are gone is shown before any of them changes
         const Column* column = columns.data();
         for (size_t c = 0; c < num_obs; ++c, ++column)
@@ -119,8 +124,9 @@ protected:
     RELIVE_INLINE bool write_one(const Slice& slice, int64_t* ids) {
         const int64_t number = slice.number(0);
         const Plain step = place(0, number);
-        const int64_t first = first_row(number, lane_of[number].head);
-        if (!is_plain(slice, step, first)) return false;
+        const bool slides = may_slide(slice, step);
+        const int64_t first = slides ? 0 : first_row(number, lane_of[number].head);
+        if (!slides && !is_plain(slice, step, first)) return false;
         const Column* const begin = columns.data();
         const Column* const others = begin + num_obs;
         const Column* const end = begin + columns.size();
@@ -128,7 +134,11 @@ protected:
         const char* const* values = slice.steps->values;
         for (const Column* c = begin; c < others; ++c, ++values)
             if (!same_row(c->at(step.at), *values + k * c->row, c->row)) return false;
-        make_way(step, first);
+        if (slides)
+            slide(step);
+        else
+            make_way(step, first);
+        if (slides && summing_) count_slid(1);
         std::atomic_thread_fence(std::memory_order_release);
         for (const Column* c = others; c < end; ++c, ++values) copy_row(c->at(step.at), *values + k * c->row, c->row);
         values = slice.steps->nexts;
@@ -156,6 +166,36 @@ private:
         const Lane& lane = lane_of[step.number];
         if (!lane.holds() || lane.ready < lane.head + 1 - span || lane.oldest < first) return false;
         return !(slice.steps->terminated[k] | slice.steps->truncated[k]);
+    }
+
+    // The same of the usual case, asked as few questions as possible: the lane is full, and its first row is a step
+    // that goes for the new one. As many are stored and drawable then.
+    RELIVE_INLINE bool may_slide(const Slice& slice, const Plain& step) const {
+        const int64_t k = slice.k + step.i;
+        const Lane& lane = lane_of[step.number];
+        const int64_t head = lane.head, oldest = lane.oldest, waiting = span - 1;
+        const int64_t differ =
+            (lane.held ^ head) | (lane.ready ^ (head - waiting)) | (lane.stored ^ kept) | (lane.gone ^ oldest);
+        if (differ | slice.steps->terminated[k] | slice.steps->truncated[k]) return false;
+        if (head - lane.cleared == rows) return false;                                     // which is notable
+        if (head - oldest == kept && lane.drawable == kept - waiting) return kept < rows;  // no row is anything else
+        return !waiting && head - oldest < rows && is_anchor(step.number, lane, oldest);
+    }
+
+    // What `make_way` does there.
+    RELIVE_INLINE void slide(const Plain& step) {
+        Lane& lane = lane_of[step.number];
+        const int64_t oldest = lane.oldest + 1;
+        show(lane.memory, after_(lane.memory));
+        std::atomic_thread_fence(std::memory_order_release);  // for `snapshot`
+        show(lane.oldest, oldest);
+        publish(lane.gone, oldest);
+    }
+
+    void count_slid(int64_t number) {
+        add(sums_.of.head, number);
+        add(sums_.of.steps, number);
+        add(sums_.of.ready, number);
     }
 
     bool is_anchor(int64_t number, const Lane& lane, int64_t row) const {

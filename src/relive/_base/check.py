@@ -20,7 +20,7 @@ from .types import Float64, Int64
 
 _DEEPEST = 64  # lists in lists that NumPy takes for an array
 # Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
-_FLOAT64 = np.dtype(np.float64)
+_FLOAT64, _INT64 = np.dtype(np.float64), np.dtype(np.int64)
 
 
 class Prioritizing(Protocol):
@@ -176,6 +176,8 @@ def source(value: Any, at: str) -> np.random.Generator:
 
 def integers(value: Any, at: str, remedy: str | None = None) -> Int64:
     """Return `[n]` integers, or refuse the value."""
+    if type(value) is np.ndarray and value.dtype is _INT64 and value.ndim == 1 and value.flags.carray:
+        return value
     unmasked(value, at, ArgumentError)
     try:
         array = np.asarray(value)
@@ -196,7 +198,7 @@ def lanes_of(env_ids: Any, num_envs: int) -> Int64:
     lanes = integers(env_ids, "$.env_ids")
     if len(lanes) <= 64:  # NumPy takes a microsecond for each look at them
         few = lanes.tolist()
-        good = min(few, default=-1) >= 0 and max(few) < num_envs and len(set(few)) == len(few)
+        good = 0 < len(few) == len(set(few)) and min(few) >= 0 and max(few) < num_envs
     else:
         good = lanes.min() >= 0 and lanes.max() < num_envs and len(distinct(lanes)) == len(lanes)
     if not good:

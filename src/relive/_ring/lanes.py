@@ -32,8 +32,9 @@ MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES, NO_ENDS, OTHER_PADDING = 2, 4, 8, 3
 GROUP = 64
 BEGUN, ENDED = 0, 1  # rows of `touched`
 
-# Rows of a lane that are reserved for final observations: a share of its steps, and at least so many.
-BOUNDARIES, _RESERVED = 1 / 16, 64
+# Rows of a lane that are reserved for final observations: a share of its steps, and at least so many, or a quarter of
+# them in short lanes, whose memory they would double. One less, since memory has one row more than the lane.
+BOUNDARIES, _RESERVED, _QUARTER, _FEWEST = 1 / 16, 64, 4, 15
 
 # Rows of a lane that lie together, where a lane has that many blocks at least.
 _BLOCK, _LEAST = 32, 8
@@ -41,9 +42,12 @@ _BLOCK, _LEAST = 32, 8
 
 def rows_of(steps: int, boundaries: float) -> int:
     """Return R, the rows of a lane that keeps `steps` steps; `boundaries` is what `boundaries_of` returns."""
-    if boundaries > 1:
-        return steps + min(steps, int(boundaries))
-    return steps + (min(steps, max(_RESERVED, math.ceil(steps * boundaries))) if boundaries else 0)
+    return _with(steps, boundaries, min(max(steps // _QUARTER - 1, _FEWEST), _RESERVED))
+
+
+def _with(steps: int, boundaries: float, least: int) -> int:
+    share = max(least, math.ceil(steps * boundaries)) if boundaries else 0
+    return steps + min(steps, int(boundaries) if boundaries > 1 else share)
 
 
 def boundaries_of(value: object, at: str) -> float:
@@ -54,7 +58,9 @@ def boundaries_of(value: object, at: str) -> float:
 
 
 def sizes_in(facts: Mapping[str, Any]) -> tuple[int, int, float]:
-    """Read `rows`, `steps` and `boundaries` of a lane from a file; in older files each row may hold a step.
+    """Read `rows`, `steps` and `boundaries` of a lane from a file.
+
+    In older files each row may hold a step, or short lanes reserve more rows than now: the number of them is returned.
 
     Raises:
         ValueError, KeyError: No buffer has such lanes.
@@ -63,9 +69,16 @@ def sizes_in(facts: Mapping[str, Any]) -> tuple[int, int, float]:
     good = type(rows) is type(steps) is int and 0 < steps <= rows < 2**62
     good = good and type(boundaries) in (int, float) and boundaries >= 0
     good = good and (boundaries <= 1 or type(boundaries) is int)
-    if not good or rows != rows_of(steps, boundaries):
+    now = good and rows == rows_of(steps, boundaries)
+    if not now and not (good and rows == _with(steps, boundaries, _RESERVED)):
         raise ValueError("lanes of another size")
-    return rows, steps, boundaries if boundaries > 1 else float(boundaries)
+    reserved = boundaries if now else rows - steps
+    return rows, steps, reserved if reserved > 1 else float(reserved)
+
+
+def share_in(facts: Mapping[str, Any]) -> float:
+    """Return what lanes that keep another number of steps than those of a file, which was read, reserve."""
+    return facts.get("boundaries", 0.0) if "steps" in facts else BOUNDARIES
 
 
 def first_rows(counters: Int64, rows: int) -> Int64:
