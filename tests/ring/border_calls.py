@@ -51,6 +51,7 @@ def function_call(name: str) -> Call:
         "simd": ({}, {}),
         "ending": ({"begun": False}, {}),
         "away": ({}, {}),
+        "copying": ({"lanes": 2}, {"lanes": spoilers.whole_numbers(-1)}),
         "power": ({"x": floats, "exponent": 0.5}, {}),
         "mass": ({"td_error": floats, "eps": 0.1, "alpha": 0.5}, {}),
         "weights": ({"values": floats, "reference": 0.1, "beta": 0.5}, {}),

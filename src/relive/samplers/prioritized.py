@@ -121,9 +121,9 @@ class Prioritized(Frozen, Sampler, kw_only=True):
         """Return whether what was saved of the arrays of `spec` can be so; `anchors`: which slots can be drawn."""
         trees = [slots[name] for name in ("priorities", "priorities.raw") if name in slots]
         numbers = whole["priorities.state"][3:4], whole["priorities.draws"], *trees
-        return all(valid(each).all() for each in numbers) and all(
-            np.count_nonzero(tree) == np.count_nonzero(tree[anchors]) for tree in trees
-        )
+        others = np.ones(len(trees[0]), bool)
+        others[anchors] = False
+        return all(valid(each).all() for each in numbers) and not any(tree[others].any() for tree in trees)
 
     def index(self, ring: Ring, memory: Memory) -> Index:
         """Return an index over the slots of `ring`."""
