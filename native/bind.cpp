@@ -10,6 +10,7 @@
 
 void bind_add(nanobind::module_& m);
 void bind_callable(nanobind::module_& m);
+void bind_copying(nanobind::module_& m);
 void bind_draw(nanobind::module_& m);
 void bind_files(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
@@ -84,6 +85,7 @@ NB_MODULE(_native, m) {
     bind_callable(m);
     bind_items(m);
     bind_add(m);
+    bind_copying(m);
     bind_samplers(m);
     bind_ring(m);
     bind_gather(m);

@@ -16,6 +16,7 @@ from ._base import check
 from ._base.check import lanes_of
 from ._base.nests import apart, copied, taken, with_finals
 from ._base.types import Bool, Int64
+from ._ring.kernels import active
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 
@@ -35,9 +36,6 @@ _OWN = frozenset({"obs", "action", "reward", "next_obs", "terminated", "truncate
 _SAME_STEP = AutoresetMode.SAME_STEP
 _NO_IDS = np.empty(0, np.int64)
 _BOOL = np.dtype(bool)
-_FIRST = np.zeros(1, np.int64)
-_FLAGS = (bool, np.bool_)
-_NUMBERS = (int, np.generic)
 _SB3_LOOP = (
     "its algorithms take `replay_buffer_class=relive.sb3.ReplayBuffer`; in a loop of your own call `buffer.add`, with "
     "`truncated[i] = infos[i].get('TimeLimit.truncated', False)`, "
@@ -140,7 +138,7 @@ class Recorder:
         lanes = _num_envs(env)
         self._vector, self._lanes = lanes is not None, lanes or 1
         self._shape = (self._lanes,)
-        self._none = bytes(self._lanes)  # flags of which none is set
+        self._quiet, self._copy = active().copying(self._lanes), active().copying(0)
         if self._lanes != buffer.num_envs:
             wanted = f"a buffer with num_envs={self._lanes}, as the environment has"
             raise ArgumentError(message(wanted, f"`{buffer.num_envs}`", "Recorder(buffer)"))
@@ -241,20 +239,23 @@ class Recorder:
             self._require(extras)
         own["ids"] = _NO_IDS if held is None else held.commit()
         # What was done, since some environments write to the array: they clip or scale it in place.
-        done = action.copy() if type(action) is ndarray else action if isinstance(action, _NUMBERS) else apart(action)
+        done = own["_copy"](action)
+        if done is None:
+            done = apart(action)
         # Until `env.step` returns, the environment's observation is unknown, wherever an exception comes from.
-        own["_obs"], now = None, None
+        own["_obs"], now, waits = None, None, _NO_IDS
         try:
             result: tuple[Values, Any, Any, Any, dict[str, Any]] = own["env"].step(action)
-            if type(result) is not tuple or len(result) != 5:
+            now = own["_quiet"](result)  # a copy, since some environments reuse their arrays
+            if now is None:  # an episode ended, or more than bytes have to be copied
                 _require_five(result)
             obs, reward, terminated, truncated, infos = result
-            ended = _ended_lanes(terminated, truncated, own["_shape"], own["_none"])
-            waits = _NO_IDS if own["_mode"] is _SAME_STEP else ended
-            # A copy, since some environments reuse their arrays.
-            now = obs.copy() if type(obs) is ndarray else copied(obs)
-            if waits is not ended and len(ended):
-                obs = with_finals(obs, infos, ended)
+            if now is None:
+                ended = _ended_lanes(terminated, truncated, own["_shape"])
+                waits = _NO_IDS if own["_mode"] is _SAME_STEP else ended
+                now = obs.copy() if type(obs) is ndarray else copied(obs)
+                if waits is not ended and len(ended):
+                    obs = with_finals(obs, infos, ended)
             if len(waiting) or extras:
                 fields = {"obs": before, "action": done, "reward": reward, "next_obs": obs}
                 flags = {"terminated": terminated, "truncated": truncated}
@@ -362,18 +363,12 @@ class Recorder:
         return lanes if theirs is None else np.asarray(theirs)[lanes]
 
 
-def _ended_lanes(terminated: Any, truncated: Any, shape: tuple[int], none: bytes) -> Int64:
-    """Return the lanes whose episodes these flags, of this shape, end; ascending. `none`: as many that are not set."""
-    if type(terminated) is type(truncated) is ndarray:
-        # In most steps nothing ends, and bytes are compared in less time than arrays are joined.
-        flat = terminated.dtype is truncated.dtype is _BOOL and terminated.ndim == truncated.ndim == 1
-        if flat and terminated.tobytes() == none == truncated.tobytes():
-            return _NO_IDS
+def _ended_lanes(terminated: Any, truncated: Any, shape: tuple[int]) -> Int64:
+    """Return the lanes whose episodes these flags, of this shape, end; ascending."""
+    if type(terminated) is type(truncated) is ndarray and terminated.shape == truncated.shape == shape:
         ended = terminated | truncated
-        if ended.dtype is _BOOL and ended.shape == shape:
+        if ended.dtype is _BOOL:
             return ended.nonzero()[0]
-    elif type(terminated) in _FLAGS and type(truncated) in _FLAGS and shape == (1,):
-        return _FIRST if terminated or truncated else _NO_IDS
     ended = np.atleast_1d(np.asarray(terminated, bool) | np.asarray(truncated, bool))
     if ended.shape != shape:
         raise ArgumentError(message(f"flags of shape `{shape}`", f"shape `{ended.shape}`", "$.terminated"))

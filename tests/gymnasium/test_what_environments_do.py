@@ -150,3 +150,62 @@ def test_an_observation_that_the_environment_writes_over_is_stored_as_it_was() -
     batch = buffer.read(buffer.ids())
     assert (batch.obs[:, 0].tolist(), batch.next_obs[:, 0].tolist()) == ([*range(6)], [*range(1, 7)])
     assert buffer.stats().cuts == 0
+
+
+class Keeping(relive.ReplayBuffer):
+    """Keeps what it was given, as a user's subclass may."""
+
+    def __init__(self, *arguments: Any, **choices: Any) -> None:
+        super().__init__(*arguments, **choices)
+        self.given: list[dict[str, Any]] = []
+
+    def add(self, **step: Any) -> Any:
+        self.given.append({name: np.asarray(value) for name, value in step.items()})
+        return super().add(**step)
+
+
+@pytest.mark.parametrize("viewed", [False, True])
+def test_arrays_that_a_buffer_keeps_are_not_written_over(viewed: bool) -> None:
+    """Check with the arrays themselves and with views of them; else their memory serves for later steps."""
+    env = Reused()
+    buffer = Keeping(relive.Schema.from_spaces(env.observation_space, env.action_space), 20, seed=0)
+    recorder = Recorder(env, buffer)
+    recorder.reset()
+    for t in range(6):
+        recorder.step(np.full(2, t, np.float32))
+        if viewed:
+            buffer.given[-1] = {name: value[...] for name, value in buffer.given[-1].items()}
+    assert [step["obs"].item() for step in buffer.given] == [*range(6)]
+    assert [step["action"].tolist() for step in buffer.given] == [[t, t] for t in range(6)]
+
+
+@pytest.mark.parametrize("form", ["view of bytes", "big-endian", "strided", "0-d"])
+def test_flags_and_observations_of_odd_forms_are_read_right(form: str) -> None:
+    """Check forms that the copy of bytes has to leave alone, or to look at closely: a set flag may be any byte."""
+
+    class Odd(Reused):
+        def step(self, action: Any) -> tuple[Any, ...]:
+            obs, reward, _, truncated, infos = super().step(action)
+            over: Any = self._obs[0] == 3
+            if form == "view of bytes":
+                over = np.array([2 * over], np.uint8).view(bool)
+            elif form == "big-endian":
+                obs = obs.astype(">f4")
+            elif form == "strided":
+                obs = np.repeat(obs, 2)[::2]
+            else:
+                over = np.array(over)
+            return obs, reward, over, truncated, infos
+
+    env = Odd()
+    buffer = relive.ReplayBuffer(relive.Schema.from_spaces(env.observation_space, env.action_space), 20, seed=0)
+    recorder = Recorder(env, buffer)
+    for _ in range(3):
+        recorder.reset()
+        for _ in range(3):
+            recorder.step(np.zeros(2, np.float32))
+    batch = buffer.read(buffer.ids())
+    assert batch.obs[:, 0].tolist() == [0, 1, 2] * 3
+    assert batch.next_obs[:, 0].tolist() == [1, 2, 3] * 3
+    assert batch.terminated.tolist() == [False, False, True] * 3
+    assert buffer.stats().cuts == 0

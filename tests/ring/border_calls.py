@@ -54,6 +54,7 @@ def function_call(name: str) -> Call:
     places = [(("obs",), guard(block * 0, np.uint8)), (("more", "reward"), guard([0, 0], np.float64))]
     calls: dict[str, dict[str, Any]] = {
         "ending": {"begun": False},
+        "copying": {"lanes": 2},
         "power": {"x": floats, "exponent": 0.5},
         "mass": {"td_error": floats, "eps": 0.1, "alpha": 0.5},
         "weights": {"values": floats, "reference": 0.1, "beta": 0.5},

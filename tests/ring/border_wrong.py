@@ -94,6 +94,7 @@ LATE: Spoilers = {"overwritten": lambda a: a * 0, "never issued": lambda a: a + 
 TOO_MANY: Spoilers = {"too many": lambda a: np.ones(ROWS + 2, np.float32)}
 
 WRONG: dict[str, Spoilers] = {
+    "copying.lanes": whole_numbers(-1),
     "shuffled.numbers": numbers(-0.1, 1.0, np.nan, np.inf),
     "scatter_rows.which": {"2": lambda a: a + 2, "huge": lambda a: a + 2**62},
     "scatter_rows.rows": {"below": lambda a: a - 100, "huge": lambda a: a + 2**62},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._base.arrays import QUARTERS, quantiles
 from .._base.forks import importing
 from .._base.frozen import Frozen
 from .._base.types import Float32, Float64, Int64
@@ -17,8 +18,7 @@ from ..samplers import Report
 if TYPE_CHECKING:
     from .._flow.limiter import LimiterStats
 
-_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-_POINTS = tuple(f"{100 * q:g}" for q in _QUANTILES)
+_POINTS = tuple(f"{100 * q:g}" for q in QUARTERS)
 
 
 class AutosaveStats(Frozen, kw_only=True):
@@ -203,8 +203,7 @@ def snapshot(
     tally["waiting"] += missing
 
     def stats() -> Stats:
-        # By one call: they cost more than all else here.
-        quantiles = np.quantile(ages, (*_QUANTILES, 0.95)).tolist() if len(ages) else []
+        points = quantiles(ages, (*QUARTERS, 0.95))
         return Stats(
             size=tally["stored"],
             drawable=tally["drawable"],
@@ -215,13 +214,13 @@ def snapshot(
             unbootstrapped=tally["unbootstrapped"],
             ends=tally["ends"],
             repeated_finals=tally["repeats"],
-            age_quantiles=tuple(quantiles[:-1]),
+            age_quantiles=tuple(points[:-1]),
             capacity=capacity,
             **counts,
             effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,
             limiter=limiter,
             autosave=autosave,
-            draw_age=(float(ages.mean()), quantiles[-1]) if quantiles else (),
+            draw_age=(float(ages.mean()), points[-1]) if points else (),
             draw_entropy=evenness(chances, tally["drawable"]),
             **vars(report()),
         )

@@ -94,8 +94,10 @@ def steps_in(stored: StoredMarks) -> Int64:
 
 def first_kept(stored: StoredMarks, steps: int) -> Int64:
     """Return the first row of each lane that keeps `steps` steps, the newest."""
-    found = np.flatnonzero(stored.marks & STEP)
+    found = np.flatnonzero((stored.marks & STEP) > 0)  # of flags, which takes less than of numbers
     low, high = np.searchsorted(found, (stored.begin, stored.end))
+    if (high - low <= steps).all():
+        return stored.first
     dropped = np.append(-1, found)[np.maximum(high - steps, 0)]  # the newest that is one too many
     return np.where(high - low > steps, stored.rows(dropped + 1), stored.first)
 
@@ -103,7 +105,7 @@ def first_kept(stored: StoredMarks, steps: int) -> Int64:
 def oldest_in(stored: StoredMarks, lookback: int) -> Int64:
     """Return the first drawable row of each lane: those before it need rows that are gone."""
     marks, begin = stored.marks, stored.begin
-    begins = np.flatnonzero(marks & FIRST)
+    begins = np.flatnonzero((marks & FIRST) > 0)
     most = np.where(stored.first > 0, np.minimum(lookback, stored.end - begin), 0)
     first = np.append(begins, len(marks))[np.searchsorted(begins, begin)]
     return stored.rows(np.minimum(first, begin + most))
@@ -122,7 +124,7 @@ def ready_in(stored: StoredMarks, held: Bool, window: Window) -> Int64:
         begin = np.maximum(stored.begin, _after_last((marks & (STEP | END)) != STEP, end))
         return stored.rows(np.minimum(np.maximum(begin, end - window.span + held), end))
     begin = np.maximum(stored.begin, _after_last(((marks & CUT) > 0) | _dropped(marks), end))
-    found = np.flatnonzero(marks & STEP)
+    found = np.flatnonzero((marks & STEP) > 0)
     low, high = np.searchsorted(found, (begin, end))
     complete = high - low + held - window.span
     steps = np.append(found, len(marks))
@@ -229,7 +231,7 @@ def drop_rows(marks: Bytes, lost: Bool, blind: Bool, older: int, window: Window)
 
 def _count(flags: Array, begin: Int64, end: Int64) -> Int64:
     """Count the nonzero entries of `flags[begin:end]` for each pair of positions."""
-    low, high = np.searchsorted(np.flatnonzero(flags), (begin, end))
+    low, high = np.searchsorted(np.flatnonzero(flags != 0), (begin, end))
     return np.asarray(high - low)
 
 

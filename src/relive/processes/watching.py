@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._base.arrays import Memory
+from .._base.arrays import Memory, quantiles
 from .._base.capabilities import completed
 from .._base.frozen import Frozen
 from .._base.types import Float64, Int64
@@ -156,8 +156,8 @@ class Watch:
             adds_per_second=float(rates.sum()),
             draws_per_second=samples / seconds,
             samples_per_insert=samples / inserts if inserts else 0.0,
-            priority_quantiles=_quantiles(self._priorities()),
-            ages=_quantiles(ages),
+            priority_quantiles=tuple(quantiles(self._priorities())),
+            ages=tuple(quantiles(ages)),
             replay_volume=counts[DRAWN] / added if (added := int(steps.sum())) else 0.0,
             draw_age=(float(ages.mean()), float(np.quantile(ages, 0.95))) if len(ages) else (),
             draw_entropy=-float(np.mean(self._rarities)) + 0.0 if self._rarities else None,
@@ -185,7 +185,3 @@ class Watch:
             self._ages = [*self._ages[-_AGES + 1 :], int(counters[lane, HEAD]) - 1 - row]
             self._rarities = [*self._rarities[-_AGES + 1 :], counts[RARITY] / 1e9]
         return np.array(self._ages, float)
-
-
-def _quantiles(values: Float64) -> tuple[float, ...]:
-    return tuple(np.quantile(values, (0.0, 0.25, 0.5, 0.75, 1.0)).tolist()) if len(values) else ()

@@ -155,10 +155,12 @@ class VectorReplayBuffer(ReplayBufferManager):
         step = {"obs": obs, "action": act, "reward": given["rew"], "next_obs": after, "slot": slots}
         ends = {name: np.asarray(given[name], bool) for name in ("terminated", "truncated")}
         ids = buffer.add(**step, **ends, env_ids=None if buffer_ids is None else lanes)
-        kept = Batch()  # filled as Tianshou does, without looking at each value again
-        kept.__dict__.update({name: given[name] for name in self._input_keys if name in given})
-        kept.__dict__.update(_ELSEWHERE)
-        result: tuple[Int64, Array, Array, Int64] = super().add(kept, lanes)
+        kept = {name: given[name] for name in self._input_keys if name in given} | _ELSEWHERE
+        result = self._counted(kept, ends["terminated"] | ends["truncated"], slots, lanes)
+        if result is None:
+            batch = Batch()  # filled as Tianshou does, without looking at each value again
+            batch.__dict__.update(kept)
+            result = super().add(batch, lanes)
         self._stored[slots] = ids
         self._next[lanes] = (self._next[lanes] + 1) % self._steps
         self._cuts[slots] = False
@@ -168,6 +170,43 @@ class VectorReplayBuffer(ReplayBufferManager):
         self._newest[lanes] = ids
         self._unchecked.append(slots)
         return result
+
+    def _counted(
+        self, kept: dict[str, Any], done: Bool, slots: Int64, lanes: Int64
+    ) -> tuple[Int64, Array, Array, Int64] | None:
+        """Do what Tianshou's own `add` does, by array in place of by environment; None where it has to look itself."""
+        numbers = {"done": done, **{name: kept[name] for name in ("rew", "terminated", "truncated")}}
+        meta, batches = vars(self._meta), [name for name in ("info", "policy") if name in kept]
+        if meta.keys() != {"obs", "act", *numbers, *batches} or any(
+            type(value) is not np.ndarray or value.shape != slots.shape for value in numbers.values()
+        ):
+            return None
+        for name in batches:
+            if not isinstance(meta[name], Batch) or not isinstance(kept[name], Batch):
+                return None
+            if vars(meta[name]) or vars(kept[name]):
+                try:
+                    meta[name][slots] = kept[name]
+                except ValueError:  # a name that has not been there
+                    return None
+        for name, value in numbers.items():
+            meta[name][slots] = value
+        sums, lengths, starts, sizes = [], [], [], []
+        for lane, gain, over in zip(lanes.tolist(), kept["rew"], done.tolist(), strict=True):
+            child = vars(self.buffers[lane])
+            at = child["last_index"][0] = child["_insertion_idx"]
+            child["_insertion_idx"] = (at + 1) % self._steps
+            child["_size"] = size = min(child["_size"] + 1, self._steps)
+            total, length = child["_ep_return"] + gain, child["_ep_len"] + 1
+            child["_ep_return"], child["_ep_len"] = (0.0, 0) if over else (total, length)
+            sizes.append(size)
+            sums.append(total)
+            lengths.append(length)
+            starts.append(child["_ep_start_idx"])
+            if over:
+                child["_ep_start_idx"] = child["_insertion_idx"]
+        self.last_index[lanes], self._lengths[lanes] = slots, sizes
+        return slots, np.where(done, sums, 0), np.where(done, lengths, 0), self._offset[lanes] + starts
 
     def _note_cuts(self, buffer: Buffer, slots: Int64, lanes: Int64) -> None:
         """Mark the steps before these slots that did not end, but are not continued: their environment was reset."""

@@ -5,7 +5,18 @@ Names, arguments and results are those of `relive._ring._native`; draws are equa
 
 from __future__ import annotations
 
-from relive._ring.kernels_numpy.calls import Lock, adding, away, blending, ending, joined, listed, sampling, updating
+from relive._ring.kernels_numpy.calls import (
+    Lock,
+    adding,
+    away,
+    blending,
+    copying,
+    ending,
+    joined,
+    listed,
+    sampling,
+    updating,
+)
 from relive._ring.kernels_numpy.files import (
     checksums,
     copy_ranges,
@@ -37,6 +48,7 @@ __all__ = [
     "checksums",
     "copy_ranges",
     "copy_steps",
+    "copying",
     "ending",
     "joined",
     "keep_arrays",

@@ -93,6 +93,18 @@ def adding(
     return fallback
 
 
+def copying(lanes: int) -> Callable[[Any], Any]:
+    """Return a call that copies what an environment is given or returns; None where that takes more than bytes.
+
+    It may make a copy in the memory of an earlier one that no one else refers to any more. Here all is left to others.
+
+    Args:
+        lanes: Environments: of what their `step` returns it copies the observation, where no flag is set. 0: it copies
+            an array, and returns numbers as they are.
+    """
+    return lambda value: None
+
+
 def blending(members: list[Any], shares: Float64, shuffle: bool, leader: int, draws: Float64, settings: Any) -> None:
     """Do nothing: only the native kernels have a fast path for draws inside `sample`."""
 
