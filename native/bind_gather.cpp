@@ -109,13 +109,13 @@ public:
                           reinterpret_cast<std::uint8_t*>(next[1]),
                           reinterpret_cast<std::uint8_t*>(next[2])};
         std::int64_t behind = 0;
-        // Then some are copied while the next ones are on their way.
-        const bool small = n < WORTH_RELEASING && stacks_.empty() && gather_.small();
+        // Then some are copied while the next ones are on their way. Of one step no gain was measured.
+        const bool small = rewards_ && n < WORTH_RELEASING && stacks_.empty() && gather_.small();
         // What lies in a window is read before its rows may be overwritten: others make their calls while the last copy
         // is made.
         run(n, [&] {
             if (!rewards_ && !chunked_)
-                behind = walked<void>(slots, n, out, to, runs, small);
+                behind = ring.windows(slots, n, longest(), discounts_.data(), out);
             else if (rewards_ && rewards_->type == NPY_DOUBLE)
                 behind = walked<double>(slots, n, out, to, runs, small);
             else
@@ -199,13 +199,11 @@ private:
         return keys;
     }
 
-    // Windows, the sums of their rewards of dtype `T`, and their chunks; void: neither. `small`: and copies.
+    // Windows, the sums of their rewards, and their chunks; of `small` rows copies, too.
     template <typename T>
     std::int64_t walked(const std::int64_t* slots, std::int64_t n, const Windows& out, char* const* to,
                         char* const* runs, bool small) const {
-        constexpr bool alone = std::is_void_v<T>;
-        using Reward = std::conditional_t<alone, float, T>;
-        std::optional<Rewards<Reward>> rewards;
+        std::optional<Rewards<T>> rewards;
         if (rewards_) rewards.emplace(owner_.ring, rewards_->column, gammas_.data(), longest());
         const std::size_t width = rewards_ ? rewards_->column.row : 0;
         char* const sums = rewards_ ? runs[-1] : nullptr;
@@ -214,16 +212,13 @@ private:
             slots, n, longest(), discounts_.data(), out,
             [&](std::int64_t row, std::int64_t near) RELIVE_INLINE_LAMBDA {
                 if (small) gather_.fetch(row, 0);
-                if (alone) return;
                 if (rewards) rewards->prefetch(row, near);
                 for (const Chunks& chunk : runs_) chunk.prefetch(row, near);
             },
             [&](std::int64_t i, const Window& of) RELIVE_INLINE_LAMBDA {
                 if (small) gather_.fetch(of.after, 1);
-                if (alone) return;
                 if (rewards)
-                    rewards->sum(of.at, of.steps, of.together(),
-                                 reinterpret_cast<Reward*>(sums + std::size_t(i) * width));
+                    rewards->sum(of.at, of.steps, of.together(), reinterpret_cast<T*>(sums + std::size_t(i) * width));
                 for (std::size_t c = 0; c < runs_.size(); ++c)
                     runs_[c].copy(of.at, of.steps, runs[c] + std::size_t(i) * runs_[c].bytes());
             },
