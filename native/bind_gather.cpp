@@ -109,21 +109,24 @@ public:
                           reinterpret_cast<std::uint8_t*>(next[1]),
                           reinterpret_cast<std::uint8_t*>(next[2])};
         std::int64_t behind = 0;
+        // Then some are copied while the next ones are on their way. Of one step no gain was measured.
+        const bool small = rewards_ && n < WORTH_RELEASING && stacks_.empty() && gather_.small();
         // What lies in a window is read before its rows may be overwritten: others make their calls while the last copy
         // is made.
         run(n, [&] {
             if (!rewards_ && !chunked_)
                 behind = ring.windows(slots, n, longest(), discounts_.data(), out);
             else if (rewards_ && rewards_->type == NPY_DOUBLE)
-                behind = walked<double>(slots, n, out, to[sums], runs);
+                behind = walked<double>(slots, n, out, to, runs, small);
             else
-                behind = walked<float>(slots, n, out, to[sums], runs);
+                behind = walked<float>(slots, n, out, to, runs, small);
             if (!chunked_) return;
             std::memset(next[4], 1, std::size_t(n * longest()));  // windows that were cut short are few
             for (std::int64_t i = 0; i < n; ++i)
                 if (const std::int64_t steps = out.steps[i]; steps < longest())
                     std::memset(next[4] + i * longest() + steps, 0, std::size_t(longest() - steps));
         });
+        if (small) return;
         const std::int64_t* rows[2] = {at, after};
         if (stacks_.empty())
             return gather_.copy_to(to, rows, npy_intp(n),
@@ -196,23 +199,31 @@ private:
         return keys;
     }
 
-    // Windows, the sums of their rewards, and their chunks.
+    // Windows, the sums of their rewards, and their chunks; of `small` rows copies, too.
     template <typename T>
-    std::int64_t walked(const std::int64_t* slots, std::int64_t n, const Windows& out, char* sums,
-                        char* const* runs) const {
+    std::int64_t walked(const std::int64_t* slots, std::int64_t n, const Windows& out, char* const* to,
+                        char* const* runs, bool small) const {
         std::optional<Rewards<T>> rewards;
         if (rewards_) rewards.emplace(owner_.ring, rewards_->column, gammas_.data(), longest());
         const std::size_t width = rewards_ ? rewards_->column.row : 0;
+        char* const sums = rewards_ ? runs[-1] : nullptr;
+        const std::int64_t* const rows[2] = {out.at, out.after};
         return owner_.ring.windows(
             slots, n, longest(), discounts_.data(), out,
-            [&](std::int64_t row) {
-                if (rewards) rewards->prefetch(row);
-                for (const Chunks& chunk : runs_) chunk.prefetch(row);
+            [&](std::int64_t row, std::int64_t near) RELIVE_INLINE_LAMBDA {
+                if (small) gather_.fetch(row, 0);
+                if (rewards) rewards->prefetch(row, near);
+                for (const Chunks& chunk : runs_) chunk.prefetch(row, near);
             },
-            [&](std::int64_t i, const Window& window) {
-                if (rewards) rewards->sum(window.at, window.steps, reinterpret_cast<T*>(sums + std::size_t(i) * width));
+            [&](std::int64_t i, const Window& of) RELIVE_INLINE_LAMBDA {
+                if (small) gather_.fetch(of.after, 1);
+                if (rewards)
+                    rewards->sum(of.at, of.steps, of.together(), reinterpret_cast<T*>(sums + std::size_t(i) * width));
                 for (std::size_t c = 0; c < runs_.size(); ++c)
-                    runs_[c].copy(window.at, window.steps, runs[c] + std::size_t(i) * runs_[c].bytes());
+                    runs_[c].copy(of.at, of.steps, runs[c] + std::size_t(i) * runs_[c].bytes());
+            },
+            [&](std::int64_t begin, std::int64_t end) {
+                if (small) gather_.copy_fetched(to, rows, begin, end);
             });
     }
 };

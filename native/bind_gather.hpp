@@ -16,6 +16,7 @@ public:
         for (std::size_t c = 0; c < columns_.size(); ++c) {
             add_to_spans(spans_, columns_[c].column, picks_[c]);
             add_to_spans(records_, columns_[c].column, 0);
+            bytes_ += columns_[c].column.row;
         }
     }
 
@@ -140,7 +141,6 @@ public:
     // Copy the rows that each column's pick has.
     template <typename Run>
     void copy_to(char* const* to, const std::int64_t* const* rows, npy_intp n, Run&& run_kernel) const {
-        constexpr std::size_t FEW = 24;
         Job few_jobs[FEW];
         Fetch few_fetches[FEW];
         std::vector<Job> jobs(columns_.size() > FEW ? columns_.size() : 0);
@@ -158,6 +158,24 @@ public:
             if (reading.missing()) ask(fetch, spans_.size(), n);
             chosen().gather(job, columns_.size(), fetch, spans_.size(), n);
         });
+    }
+
+    // Whether many rows may be on their way before the first of them is copied.
+    bool small() const { return bytes_ <= SMALL && columns_.size() <= FEW && !pages_.mapped(); }
+    // Fetch what a row of a pick touches.
+    RELIVE_INLINE void fetch(std::int64_t row, std::size_t pick) const {
+        for (const Span& span : spans_)
+            if (span.pick == pick) prefetch_row(span.data + std::size_t(row) * span.stride, span.bytes);
+    }
+    // Copy the rows of some items, which were fetched before.
+    void copy_fetched(char* const* to, const std::int64_t* const* rows, std::int64_t begin, std::int64_t end) const {
+        Job jobs[FEW];
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            const Column& column = columns_[c].column;
+            jobs[c] = {column.data, to[c] + column.row * std::size_t(begin), rows[picks_[c]] + begin, column.row,
+                       column.stride};
+        }
+        chosen().gather(jobs, columns_.size(), nullptr, 0, end - begin);
     }
 
     std::size_t size() const { return columns_.size(); }
@@ -237,10 +255,13 @@ private:
         });
     }
 
+    static constexpr std::size_t FEW = 24;
+
     nb::tuple keep_;  // not the list, which may change
     std::vector<RowArray> columns_;
     std::vector<Span> spans_, records_;  // what a row of all columns touches: by picks, and as if there were one list
     std::vector<size_t> picks_;
+    std::size_t bytes_ = 0;  // of an item
     Pages pages_;
 
     std::vector<const std::int64_t*> lists(const nb::list& rows, npy_intp& n) const {

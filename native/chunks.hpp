@@ -18,9 +18,9 @@ public:
     // Bytes of an item.
     size_t bytes() const { return column_.row * size_t(longest_); }
 
-    void prefetch(int64_t row) const {
-        const int64_t near = std::min(ring_.together_from(row), longest_);
-        prefetch_row(column_.at(row), size_t(near - 1) * column_.stride + column_.row);
+    // Of a window of whose rows `near` lie together.
+    void prefetch(int64_t row, int64_t near) const {
+        prefetch_row(column_.at(row), size_t(std::min(near, longest_) - 1) * column_.stride + column_.row);
     }
 
     // The item whose window has `steps` steps from a storage row on.

@@ -35,6 +35,8 @@ namespace relive {
 constexpr size_t IN_LINE = 512;
 // Rows of at least this size are written past the caches where a call copies more bytes than those hold.
 constexpr size_t STREAMED = 1 << 10, BEYOND_CACHES = 16 << 20;
+// Items of at most this size are fetched many at a time.
+constexpr size_t SMALL = 512;
 // More lines than this of one row are left to the hardware's own prefetcher.
 constexpr size_t LINES = 5;
 

@@ -19,40 +19,50 @@ template <typename T>
 class Rewards {
 public:
     Rewards(const Rows& ring, const Column& column, const double* gammas, int64_t longest)
-        : ring_(ring), column_(column), gammas_(gammas), width_(column.row / sizeof(T)), longest_(longest) {}
+        : next_(ring.next()),
+          apart_(ring.lanes),
+          column_(column),
+          gammas_(gammas),
+          width_(column.row / sizeof(T)),
+          step_(column.stride / sizeof(T)),
+          longest_(longest) {}
 
-    void prefetch(int64_t row) const {
-        const int64_t near = std::min(ring_.together_from(row), longest_);
-        prefetch_row(column_.at(row), size_t(near) * column_.stride);
+    // Fetch the rewards of a window, of whose rows `near` lie together.
+    RELIVE_INLINE void prefetch(int64_t row, int64_t near) const {
+        const char* const from = column_.at(row);
+        prefetch_row(from, size_t(std::min(near, longest_)) * column_.stride);
         // Steps that lie apart have lines of their own.
         for (int64_t k = 1; near == 1 && k < std::min<int64_t>(longest_, 4); ++k)
-            RELIVE_PREFETCH(column_.at(std::min(row + k * ring_.lanes, ring_.zero_row())));
+            RELIVE_PREFETCH(column_.at(std::min(row + k * apart_, next_.end)));
     }
 
-    // The sum over `steps` rows from a storage row on; `out` has room for the numbers of one reward.
-    void sum(int64_t row, int64_t steps, T* out) const {
-        for (size_t w = 0; w < width_; ++w) {
-            double total = double(numbers(row)[w]);
-            int64_t k = 1, at = row;
-            while (k < steps) {
-                const int64_t near = std::min(steps - k, ring_.together_from(at) - 1);
-                for (int64_t i = 0; i < near; ++i) total += gammas_[k++] * double(numbers(++at)[w]);
-                if (k == steps) break;
-                at = ring_.next_row(at);
-                total += gammas_[k++] * double(numbers(at)[w]);
-            }
-            out[w] = T(total);
-        }
+    // The sum over `steps` rows from a storage row on, which may lie `together`; `out` has room for the numbers of one
+    // reward.
+    RELIVE_INLINE void sum(int64_t row, int64_t steps, bool together, T* out) const {
+        if (!together || width_ != 1) return sums(row, steps, out);
+        const T* from = numbers(row);
+        double total = double(*from);
+        for (int64_t k = 1; k < steps; ++k) total += gammas_[k] * double(*(from += step_));
+        *out = T(total);
     }
 
 private:
-    const Rows& ring_;
-    const Column& column_;
-    const double* gammas_;
-    size_t width_;
-    int64_t longest_;
+    // In registers, whatever a loop writes.
+    const Places::Next next_;
+    const int64_t apart_;
+    const Column column_;
+    const double* const gammas_;
+    const size_t width_, step_;
+    const int64_t longest_;
 
     const T* numbers(int64_t row) const { return reinterpret_cast<const T*>(column_.at(row)); }
+    void sums(int64_t row, int64_t steps, T* out) const {
+        for (size_t w = 0; w < width_; ++w) {
+            double total = double(numbers(row)[w]);
+            for (int64_t k = 1, at = row; k < steps; ++k) total += gammas_[k] * double(numbers(at = next_(at))[w]);
+            out[w] = T(total);
+        }
+    }
 };
 
 // Sums over steps[i] rows of a column from the storage rows starts[i] on, `width` numbers a row.
@@ -63,8 +73,8 @@ void fold(const Rows& ring, const Column& column, const int64_t* starts, const i
     const Rewards<T> rewards(ring, column, gammas, count - 1);
     const size_t width = column.row / sizeof(T);
     for (int64_t i = 0; i < n; ++i) {
-        if (i + DEEP < n) rewards.prefetch(starts[i + DEEP]);
-        rewards.sum(starts[i], steps[i], out + size_t(i) * width);
+        if (i + DEEP < n) rewards.prefetch(starts[i + DEEP], ring.together_from(starts[i + DEEP]));
+        rewards.sum(starts[i], steps[i], ring.together_from(starts[i]) >= steps[i], out + size_t(i) * width);
     }
 }
 

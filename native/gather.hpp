@@ -67,18 +67,19 @@ static inline void copy_strip(const Strip& strip, int64_t n) {
 }
 
 static inline void gather(const Job* jobs, size_t count, const Fetch* fetches, size_t spans, int64_t n) {
-    constexpr int64_t TOGETHER = 4, AHEAD = 16;
     size_t bytes = 0;
-    for (size_t c = 0; c < count; ++c) bytes += jobs[c].row * size_t(n);
-    const size_t streamed = bytes < BEYOND_CACHES ? SIZE_MAX : STREAMED;
-    for (int64_t begin = -AHEAD; begin < n; begin += TOGETHER) {
-        const int64_t fetch = begin + AHEAD, fetched = fetch + TOGETHER < n ? fetch + TOGETHER : n;
+    for (size_t c = 0; c < count; ++c) bytes += jobs[c].row;
+    // Of small rows many are on their way together, while as many before them are copied, column by column.
+    const int64_t together = bytes <= SMALL ? 32 : 4, ahead = bytes <= SMALL ? 32 : 16;
+    const size_t streamed = bytes * size_t(n) < BEYOND_CACHES ? SIZE_MAX : STREAMED;
+    for (int64_t begin = -ahead; begin < n; begin += together) {
+        const int64_t fetch = begin + ahead, fetched = fetch + together < n ? fetch + together : n;
         for (size_t f = 0; f < spans; ++f) {
             const Fetch of = fetches[f];
             for (int64_t i = fetch; i < fetched; ++i) prefetch_row(of.from + size_t(of.rows[i]) * of.stride, of.bytes);
         }
         if (begin < 0) continue;
-        const int64_t end = begin + TOGETHER < n ? begin + TOGETHER : n;
+        const int64_t end = begin + together < n ? begin + together : n;
         for (size_t c = 0; c < count; ++c)
             if (jobs[c].row >= streamed)
                 copy_rows(jobs[c], begin, end, stream_row);

@@ -20,6 +20,8 @@ class Pages {
 public:
     explicit Pages(bool mapped) : mapped_(mapped) {}
 
+    bool mapped() const { return mapped_; }
+
     // Exists while rows are read, all of them by one thread.
     class Reading {
     public:

@@ -20,16 +20,19 @@ public:
     int64_t storage_row(int64_t number, int64_t memory) const {
         return (((memory >> bits) * lanes + number) << bits) | (memory & (block() - 1));
     }
-    // What `next_row` needs: as a local value it stays in registers, whatever a loop writes.
+    // What `next_row` and `together_from` need: as a local value it stays in registers, whatever a loop writes.
     struct Next {
         int64_t within, jump, end;
+        bool alone;
+        // How many rows of a lane lie one after the other in memory, from a storage row on.
+        RELIVE_INLINE int64_t together(int64_t row) const { return alone ? end - row : within + 1 - (row & within); }
         RELIVE_INLINE int64_t operator()(int64_t row) const {
             if (++row & within) return row;
             row += jump;
             return row < end ? row : row - end;
         }
     };
-    Next next() const { return {block() - 1, (lanes - 1) << bits, zero_row()}; }
+    Next next() const { return {block() - 1, (lanes - 1) << bits, zero_row(), lanes == 1}; }
     int64_t next_row(int64_t row) const { return next()(row); }
     int64_t previous_row(int64_t row) const {
         if (!(row & (block() - 1))) row -= (lanes - 1) << bits;
@@ -38,7 +41,7 @@ public:
     // How many rows of a lane lie one after the other in memory, from one of them on.
     int64_t together(int64_t memory) const { return lanes == 1 ? depth - memory : block() - (memory & (block() - 1)); }
     // The same of a storage row.
-    int64_t together_from(int64_t row) const { return lanes == 1 ? depth - row : block() - (row & (block() - 1)); }
+    int64_t together_from(int64_t row) const { return next().together(row); }
 
     // What samplers know a row of a lane by: its number modulo R. Rows that are still stored need no division.
     int64_t lane_slot_of(const Position& lane, int64_t row) const {

@@ -12,11 +12,14 @@
 
 namespace relive {
 
-// One window: storage rows of its anchor and of its successor, its steps and the mark of its last one.
+// One window: storage rows of its anchor, its last step and its successor, its steps and the mark of its last one.
 struct Window {
-    int64_t at, after;
+    int64_t at, last, after;
     int32_t steps;
     uint8_t mark;
+
+    // Whether its rows lie one after the other.
+    bool together() const { return last - at == steps - 1; }
 };
 
 // Where the windows of one draw are written down.
@@ -220,44 +223,40 @@ public:
         int64_t i = 0;
         for (; i + 8 <= n; i += 8)
             if (const uint64_t ends = eight_marks(mark + i) & ENDS) return i + first_of(ends);
-        while (i < n && !(peek(mark[i]) & END)) ++i;
-        return std::min(i + 1, n);
+        if (n < 8) {
+            while (i < n && !(peek(mark[i]) & END)) ++i;
+            return std::min(i + 1, n);
+        }
+        const uint64_t ends = eight_marks(mark + n - 8) & ENDS;  // of which those before `i` are known to be none
+        return ends ? n - 8 + first_of(ends) : n;
     }
 
     // The window of at most n steps from a storage row on.
     RELIVE_INLINE Window window(int64_t row, int64_t n) const {
-        const int64_t near = together_from(row);
-        int64_t last = row, steps = 1;
-        if (n <= 8 && near >= 8) {  // without a branch that ends could take
-            const uint64_t marks_of = eight_marks(marks + row);
-            steps = first_of((marks_of & ENDS) | uint64_t(END) << (8 * (n - 1)));
-            last = row + steps - 1;
-        } else if (near >= n) {
-            steps = steps_to_end(marks + row, n);
-            last = row + steps - 1;
-        } else {
-            for (; steps < n && !(mark_at(last) & END); ++steps) last = next_row(last);
-        }
-        return {row, successor_of(last), int32_t(steps), mark_at(last)};
+        Window found = plain_window(row, n, next().together(row), marks, next());
+        found.after = successor_of(found.last);
+        return found;
     }
 
-    // Returns by how many rows, at most, an anchor lies behind its lane's head. `ahead(row)` is called some items
-    // before `each(item, window)` for what is to be read from the window's rows.
+    // Returns by how many rows, at most, an anchor lies behind its lane's head. `ahead(row, near)` is called some
+    // items before `each(item, window)` for what is to be read from the window's rows, of which `near` lie together,
+    // and `done(begin, end)` behind the windows of some items.
     int64_t windows(const int64_t* slots, int64_t count, int64_t n, const float* powers, const Windows& out) const {
-        return windows(slots, count, n, powers, out, [](int64_t) {}, [](int64_t, const Window&) {});
+        const auto nothing = [](int64_t, auto) {};
+        return windows(slots, count, n, powers, out, nothing, nothing, nothing);
     }
-    template <typename Ahead, typename Each>
+    template <typename Ahead, typename Each, typename Done>
     int64_t windows(const int64_t* slots, int64_t count, int64_t n, const float* powers, const Windows& out,
-                    Ahead ahead, Each each) const {
+                    Ahead ahead, Each each, Done done) const {
         return looking([=, this](auto look) {
             const Windows to = out;  // in registers, as all that a loop does not change
             const uint8_t* const mark_of = marks;
             const Next next = this->next();
             const int64_t lap = rows, all = lanes;
             int64_t behind = 0;
-            for (int64_t begin = 0; begin < count; begin += MANY) {
-                const int64_t end = std::min(begin + MANY, count);
-                // Where all of them start first: so their marks are on their way before the first is read.
+            const auto near = [=](int64_t at) { return look.alone ? next.end - at : next.together(at); };
+            // Where items start. Their marks are on their way while those before them are worked out.
+            const auto start = [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
                     int64_t lane_slot = slots[i], number = 0;
                     if constexpr (!look.alone) split(slots[i], lane_slot, number);
@@ -265,28 +264,36 @@ public:
                     const int64_t row = row_at(now, lane_slot, lap), memory = memory_of(now, row);
                     const int64_t at = look.alone ? memory : storage_row(number, memory);
                     RELIVE_PREFETCH(mark_of + at);
-                    ahead(at);
+                    ahead(at, near(at));
                     behind = std::max(behind, now.head - row);
                     to.ids[i] = row * all + number;
                     to.at[i] = at;
                 }
-                const auto note = [&](int64_t i, const Window& found) RELIVE_INLINE_LAMBDA {
-                    to.after[i] = found.after;
-                    to.steps[i] = found.steps;
-                    to.terminated[i] = (found.mark & TERMINATED) != 0;
-                    to.truncated[i] = (found.mark & TRUNCATED) != 0;
-                    to.discount[i] = found.mark & (TERMINATED | LOST) ? 0.0f : powers[found.steps];
-                    each(i, found);
-                };
-                if (n == 1 && !lookback) {
-                    for (int64_t i = begin; i < end; ++i) {
-                        const int64_t at = to.at[i];
-                        const uint8_t mark = peek(mark_of[at]);
-                        note(i, {at, mark & LOST ? at : next(at), 1, mark});
-                    }
-                } else {
+            };
+            const auto note = [&](int64_t i, const Window& found) RELIVE_INLINE_LAMBDA {
+                to.after[i] = found.after;
+                to.steps[i] = found.steps;
+                to.terminated[i] = (found.mark & TERMINATED) != 0;
+                to.truncated[i] = (found.mark & TRUNCATED) != 0;
+                to.discount[i] = found.mark & (TERMINATED | LOST) ? 0.0f : powers[found.steps];
+                each(i, found);
+            };
+            const auto one = [=](int64_t at) RELIVE_INLINE_LAMBDA {
+                const uint8_t mark = peek(mark_of[at]);
+                return Window{at, at, mark & LOST ? at : next(at), 1, mark};
+            };
+            start(0, std::min(MANY, count));
+            for (int64_t begin = 0; begin < count; begin += MANY) {
+                const int64_t end = std::min(begin + MANY, count);
+                start(end, std::min(end + MANY, count));
+                if (lookback)
                     for (int64_t i = begin; i < end; ++i) note(i, window(to.at[i], n));
-                }
+                else if (n == 1)
+                    for (int64_t i = begin; i < end; ++i) note(i, one(to.at[i]));
+                else
+                    for (int64_t i = begin; i < end; ++i)
+                        note(i, plain_window(to.at[i], n, near(to.at[i]), mark_of, next));
+                done(begin, end);
             }
             return behind;
         });
@@ -352,7 +359,7 @@ private:
         if (row < now.head && row >= now.head - rows) RELIVE_PREFETCH(marks + storage_row(number, memory_of(now, row)));
     }
 
-    static constexpr int64_t MANY = 256;  // windows whose marks are fetched together
+    static constexpr int64_t MANY = 64;  // windows whose marks are fetched together
     static constexpr uint64_t EACH = 0x0101010101010101u, ENDS = EACH * END;
     static uint64_t eight_marks(const uint8_t* mark) {
         uint64_t word;
@@ -361,6 +368,23 @@ private:
     }
     // The number of the first byte, counted from 1, that is not 0.
     static int64_t first_of(uint64_t bytes) { return std::countr_zero(bytes) / 8 + 1; }
+
+    // A window where no older frames lie between a step and its successor, by values that stay in registers; `near`
+    // rows lie together from its first one on.
+    static RELIVE_INLINE Window plain_window(int64_t row, int64_t n, int64_t near, const uint8_t* mark_of, Next next) {
+        int64_t last = row, steps = 1;
+        if (n <= 8 && near >= 8) {  // without a branch that ends could take
+            steps = first_of((eight_marks(mark_of + row) & ENDS) | uint64_t(END) << (8 * (n - 1)));
+            last = row + steps - 1;
+        } else if (near >= n) {
+            steps = steps_to_end(mark_of + row, n);
+            last = row + steps - 1;
+        } else {
+            for (; steps < n && !(peek(mark_of[last]) & END); ++steps) last = next(last);
+        }
+        const uint8_t mark = peek(mark_of[last]);
+        return {row, last, mark & LOST ? last : next(last), int32_t(steps), mark};
+    }
 };
 
 }  // namespace relive
