@@ -12,6 +12,7 @@ from typing import NamedTuple
 from .._base import check
 from .._base.frozen import Frozen
 from .._base.memory import Arena
+from .._base.warned import warn
 from .._disk.files import Folder
 from .._disk.kinds import LOADED_BY, TRAJECTORIES, kind_of
 from ..errors import ArgumentError, StorageError, message
@@ -173,6 +174,19 @@ def checkpoints_of(format: Format, at: str) -> Checkpoints:
         remedy = "convert it with `relive convert`, or add its trajectories"
         raise StorageError(message(f"a checkpoint of {able}", f"{format.title} layout", at, remedy))
     return format.checkpoints
+
+
+def warn_of_missing(listed: int, there: int, at: str) -> None:
+    """Warn that files which an index lists are missing.
+
+    Raises:
+        StorageError: All of them are.
+    """
+    wanted = f"the files of {listed} trajectories"
+    if listed and not there:
+        raise StorageError(message(wanted, "none", at))
+    if there < listed:
+        warn(message(wanted, f"{there}", at, "trajectories without a file are left out"))
 
 
 def opened(

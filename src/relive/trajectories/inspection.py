@@ -12,19 +12,18 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
-from .._base.warned import warn
 from .._disk import checking
 from .._disk.checking import Check, Progress
 from .._disk.files import TEMPORARY, Folder, empty_folder
 from .._schema.fields import is_image
-from ..errors import SchemaError, StorageError, message
+from ..errors import SchemaError, StorageError
 from ._block import entry_of
 from ._catalog import read
 from ._checkpoint import examined, publish
 from ._entry import MOST_ID, Entry, file_name, id_of
 from ._index import Table
 from ._source import SafetensorsSource, Source
-from .formats import Examined, format_of
+from .formats import Examined, format_of, warn_of_missing
 
 _MOST_FILES, _EXAMPLES = 256, 12
 
@@ -233,11 +232,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     with closing(Folder(path)) as folder:
         found = _examined(folder)
         checks = [Check(name, partial(_read, found.source, entry)) for name, entry in _there(found)]
-        if len(checks) < len(found.names):
-            wanted, remedy = f"the files of {len(found.names)} trajectories", "trajectories without a file are left out"
-            if not checks:
-                raise StorageError(message(wanted, "none", folder.path))
-            warn(message(wanted, f"{len(checks)}", folder.path, remedy))
+        warn_of_missing(len(found.names), len(checks), folder.path)
         bad = [*checking.failures(checks, progress)]
         listed = dict(_there(_examined(folder))) if bad else {}
         return [each for each in bad if each[0] in listed]  # others were removed meanwhile
