@@ -14,7 +14,7 @@ from .._base.frozen import Frozen
 from .._base.memory import Arena
 from .._base.warned import warn
 from .._disk.files import Folder
-from .._disk.kinds import LOADED_BY, TRAJECTORIES, kind_of
+from .._disk.kinds import TRAJECTORIES, kind_of
 from ..errors import ArgumentError, StorageError, message
 from ._draws import DrawGenerator
 from ._index import Table
@@ -202,7 +202,8 @@ def opened(
     try:
         kind = kind_of(folder.sizes())
         if found is None and kind not in (None, TRAJECTORIES):
-            raise StorageError(message("a directory of trajectories", f"{kind}", folder.path, LOADED_BY[kind]))
+            remedy = f"`{kind.load}` loads them, `relive inspect` shows them; they are not converted"
+            raise StorageError(message("a directory of trajectories", kind.title, folder.path, remedy))
         return checkpoints.open(folder, arena, share, allow_pickle, complete)
     except BaseException:
         folder.close()

@@ -12,8 +12,7 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
-from .._disk import checking
-from .._disk.checking import Check, Progress
+from .._disk.checking import Check, Progress, failures
 from .._disk.files import TEMPORARY, Folder, empty_folder
 from .._schema.fields import is_image
 from ..errors import SchemaError, StorageError
@@ -233,9 +232,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
         found = _examined(folder)
         checks = [Check(name, partial(_read, found.source, entry)) for name, entry in _there(found)]
         warn_of_missing(len(found.names), len(checks), folder.path)
-        bad = [*checking.failures(checks, progress)]
-        listed = dict(_there(_examined(folder))) if bad else {}
-        return [each for each in bad if each[0] in listed]  # others were removed meanwhile
+        return failures(checks, progress, lambda: {name for name, _ in _there(_examined(folder))})
 
 
 def _there(found: Examined) -> list[tuple[str, Entry]]:
@@ -284,7 +281,7 @@ def salvage(
             problems += [f"{folder.path}/{file_name(id_)}: no trajectory" for id_ in ids if found[id_] is None]
         copies = SafetensorsSource(copy)
         checks = [Check(file_name(entry.id), partial(_copy, folder, copies, entry)) for entry in table]
-        bad = dict(checking.failures(checks, progress))
+        bad = dict(failures(checks, progress))
         problems += [text.replace(copy.path, folder.path) for text in bad.values()]
         sound = table.take([file_name(id_) not in bad for id_ in table.ids])
         counter = max(int(facts.get("counter", 0)), max(sound.ids, default=-1) + 1)
