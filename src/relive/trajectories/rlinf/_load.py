@@ -45,7 +45,9 @@ def _loaded(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: 
         SchemaError: The first file has no fields that can be read.
     """
     found, entries = _present(folder, allow_pickle)
-    draws = _draws(found, folder.path)
+    draws = None if found.seed is None else DrawGenerator.torch(found.seed)
+    if found.draws is not None:
+        draws = restored(found.draws, folder.path)
     table = Table.of(entries).share(*share)
     source = RLinfSource(folder, arena, found.kind)
     if len(table):
@@ -93,13 +95,4 @@ def _present(folder: Folder, allow_pickle: bool) -> tuple[Listing, list[Entry]]:
     return found, present
 
 
-def _draws(found: Listing, path: str) -> DrawGenerator | None:
-    if found.draws is not None:
-        return restored(found.draws, path)
-    if found.seed is None:
-        return None
-    return DrawGenerator.torch(found.seed)
-
-
-_CHECKPOINTS = Checkpoints(_opened, write)
-FORMAT = Format(name="pt", title="RLinf's", holds=_holds, checkpoints=_CHECKPOINTS, examined=examined)
+FORMAT = Format(name="pt", title="RLinf's", holds=_holds, checkpoints=Checkpoints(_opened, write), examined=examined)
