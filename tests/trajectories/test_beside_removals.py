@@ -19,7 +19,7 @@ from moving_directory import written_by
 
 from relive._disk.files import Folder
 from relive.errors import StorageError
-from relive.trajectories import Prefetch, TrajectoryReplayBuffer, _catalog, _open_files, inspect, verify
+from relive.trajectories import Prefetch, TrajectoryReplayBuffer, _catalog, _open_files, contents, inspect, verify
 from relive.trajectories._source import SafetensorsSource
 
 SECONDS = 60.0 if LONG else 0.2
@@ -267,6 +267,42 @@ def test_an_index_that_changes_is_read_again_whatever_is_wrong(error, folder, mo
         monkeypatch.setattr(_catalog, "_read", broken)
         with pytest.raises(type(error) if isinstance(error, IndexError) else StorageError):
             _catalog.read(str(folder))
+
+
+@pytest.mark.filterwarnings("error::relive.errors.ReliveWarning")
+@pytest.mark.parametrize("how", ["verify", "inspect", "contents", "load"])
+@pytest.mark.parametrize("format", ["safetensors", "pt"])
+def test_a_save_before_each_list_of_files(format, how, folder, monkeypatch):
+    """Check every list of names that a look takes: just before it a save removes the oldest file and adds one."""
+    path, real, countdown = folder / "saved", Folder.sizes, [-1]
+    with TrajectoryReplayBuffer(trajectory_format=format, max_trajectories=3) as buffer:
+        buffer.add_trajectories([one(k) for k in range(3)])
+        buffer.save_checkpoint(path)
+
+        def sizes(of: Folder) -> dict[str, int]:
+            countdown[0] -= 1
+            if countdown[0] == -1:
+                buffer.add_trajectories([one(9)])
+                buffer.save_checkpoint(path)
+            return real(of)
+
+        def look() -> None:
+            if how == "load":
+                with closing(TrajectoryReplayBuffer()) as reader:
+                    reader.load_checkpoint(path)
+                    assert len(reader) == 3
+            elif how == "inspect":
+                assert inspect(path).missing == ()
+            else:
+                assert verify(path) == [] if how == "verify" else contents(path).read >= 2
+
+        monkeypatch.setattr(Folder, "sizes", sizes)
+        for at in itertools.count():
+            countdown[0] = at
+            look()
+            if countdown[0] >= 0:  # it has taken fewer lists
+                break
+        assert at >= 1 or format == "safetensors"  # of which some looks read the index alone
 
 
 @pytest.mark.parametrize("format", ["safetensors", "pt"])

@@ -201,7 +201,7 @@ def test_a_draw_during_another_one_loses_no_narrow_fields(folder):
 
         system.before = draw_inside
         buffer.sample(32)
-        assert [bool(file.narrow) for file in _open_files.OPEN.values()] == [True] * 4
+        assert [file.rows is not None for file in _open_files.OPEN.values()] == [True] * 4
 
 
 def test_narrow_fields_are_not_given_to_another_file_of_the_same_name(folder):
@@ -211,11 +211,11 @@ def test_narrow_fields_are_not_given_to_another_file_of_the_same_name(folder):
         for _ in range(10):
             buffer.sample(8)
         ((key, old),) = _open_files.OPEN.items()
-        assert old.narrow
+        assert old.rows is not None
         new = _open_files.OpenFile(os.open(os.devnull, os.O_RDONLY), old.checksum ^ 1)
         system.before = lambda name, args: _open_files.OPEN.setdefault(key, new)
         buffer.sample(8)
-        assert (_open_files.OPEN[key], new.narrow) == (new, {})
+        assert (_open_files.OPEN[key], new.rows) == (new, None)
 
 
 @pytest.mark.parametrize("most", [0, 4000, 10**6])
@@ -226,7 +226,7 @@ def test_narrow_fields_are_bounded_in_bytes(most, folder):
         buffer.sync()
         for _ in range(40):
             buffer.sample(60)
-            kept = [array.nbytes for file in _open_files.OPEN.values() for array in file.narrow.values()]
+            kept = [file.rows.nbytes for file in _open_files.OPEN.values() if file.rows is not None]
             assert sum(kept) <= most
         assert (sum(kept) > most // 2) == (most == 4000)
         assert bool(kept) == bool(most)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from ..errors import StorageError
@@ -33,18 +33,28 @@ def is_damage(error: StorageError) -> bool:
     return getattr(error.__cause__, "errno", None) not in _OTHERS
 
 
-def failures(checks: Sequence[Check], progress: Progress | None = None) -> Iterator[tuple[str, str]]:
-    """Yield the damaged files by name, each with a message.
+def failures(
+    checks: Sequence[Check], progress: Progress | None = None, needed: Callable[[], Collection[str]] | None = None
+) -> list[tuple[str, str]]:
+    """List the damaged files by name, each with a message.
+
+    Args:
+        checks: The files.
+        progress: Called after each of them.
+        needed: Names the files that are needed at the end, as another process has replaced the others; None: all.
 
     Raises:
         StorageError: A file cannot be read, or what is made of it not be written, for a reason that says nothing of it.
     """
+    found = list[tuple[str, str]]()
     for done, check in enumerate(checks, 1):
         try:
-            yield from ((check.name, text) for text in check.read())
+            found.extend((check.name, text) for text in check.read())
         except StorageError as error:
             if not is_damage(error):
                 raise
-            yield check.name, str(error)
+            found.append((check.name, str(error)))
         if progress is not None:
             progress(done, len(checks))
+    names = needed() if needed is not None and found else {name for name, _ in found}
+    return [each for each in found if each[0] in names]

@@ -1,33 +1,46 @@
-"""Kinds of directories that relive writes; each has files of its own names, so that no two of them mix."""
+"""Kinds of directories that relive writes; each has files of its own names, so that no two of them mix.
+
+A further kind is one `Kind` here; `cli/directories.py` has what the commands do with it.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ..errors import StorageError, message
 from .files import Folder
 
-SAVES, TRAJECTORIES, SHARDS = "a `ReplayBuffer`'s saves", "trajectories", "saves of `Shards`"
-_NAMES = {
-    SAVES: re.compile(r"save-\d{10}\.json|(state|steps)-\d{10}\.safetensors"),
-    TRAJECTORIES: re.compile(r"index\.sqlite.*|trajectory_\d{12,}\.safetensors"),
-    SHARDS: re.compile(r"shards\.json|shard-\d{4}\.json"),
-}
-LOADED_BY = {
-    SAVES: "`relive.load(path)` loads them, `relive inspect` shows them; they are not converted",
-    TRAJECTORIES: "`TrajectoryReplayBuffer.load_checkpoint(path)` loads them, `relive convert` converts them",
-    SHARDS: "`relive.ray.Shards.load(path)` loads them, `relive inspect` shows them; they are not converted",
-}
+
+class Kind(NamedTuple):
+    """A kind of directory.
+
+    Attributes:
+        title: Its name in a sentence.
+        names: A pattern of the names that its files alone have.
+        load: The call that loads it.
+    """
+
+    title: str
+    names: str
+    load: str
 
 
-def kind_of(names: Iterable[str]) -> str | None:
+SAVES = Kind("a `ReplayBuffer`'s saves", r"save-\d{10}\.json|(state|steps)-\d{10}\.safetensors", "relive.load(path)")
+SHARDS = Kind("saves of `Shards`", r"shards\.json|shard-\d{4}\.json", "relive.ray.Shards.load(path)")
+_TRAJECTORY = r"index\.sqlite.*|trajectory_\d{12,}\.safetensors"
+TRAJECTORIES = Kind("trajectories", _TRAJECTORY, "TrajectoryReplayBuffer.load_checkpoint(path)")
+
+
+def kind_of(names: Iterable[str]) -> Kind | None:
     """Return the kind of a directory with files of these names, or None if relive wrote none of them."""
     known = set(names)
-    return next((kind for kind, pattern in _NAMES.items() if any(map(pattern.fullmatch, known))), None)
+    found = (kind for kind in (SAVES, TRAJECTORIES, SHARDS) if any(re.fullmatch(kind.names, name) for name in known))
+    return next(found, None)
 
 
-def check_kind(folder: Folder, wanted: str, remedy: str = "choose another directory") -> None:
+def check_kind(folder: Folder, wanted: Kind, remedy: str = "choose another directory") -> None:
     """Refuse a directory of another kind.
 
     Raises:
@@ -35,4 +48,4 @@ def check_kind(folder: Folder, wanted: str, remedy: str = "choose another direct
     """
     found = kind_of(folder.sizes())
     if found not in (None, wanted):
-        raise StorageError(message(f"an empty directory, or one of {wanted}", f"{found}", folder.path, remedy))
+        raise StorageError(message(f"an empty directory, or one of {wanted.title}", found.title, folder.path, remedy))

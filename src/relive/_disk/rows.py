@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .._base.types import Array, Bytes, Int64
 from .._ring.kernels import active
-from .._ring.plans import RowsRead
+from .._ring.plans import RowsRead as RowsRead
 
 
 def checksums(rows: Array) -> Array:
@@ -22,6 +22,11 @@ def copy_steps(now: Array, later: Array, out: Array) -> bool:
 def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array) -> None:
     """Copy row `rows[i]` of block `which[i]` to `out[i]`, but where `which[i]` is negative."""
     active().scatter_rows(list(blocks), which, rows, out)
+
+
+def put_rows(outs: Sequence[Array], which: Int64, values: Sequence[Array]) -> None:
+    """Copy row i of each of the `values` to row `which[i]` of its array in `outs`."""
+    active().put_rows(list(outs), which, list(values))
 
 
 def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRead:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import closing
 from functools import partial
 from typing import Any, TypeVar
@@ -16,8 +15,7 @@ from .._base.capabilities import completed
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
 from .._buffer.saved_as import built, text_of
-from .._disk import checking
-from .._disk.checking import Check, Progress
+from .._disk.checking import Check, Progress, failures
 from .._disk.files import TEMPORARY, Folder
 from .._disk.json_files import damaged
 from .._disk.tensors import TensorReader
@@ -202,17 +200,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     []
     """
     with closing(Folder(path)) as folder:
-        found = lasting(checks(folder), partial(needed, folder), progress)
-        return found or misfits(folder)
-
-
-def lasting(
-    checks: Sequence[Check], needed: Callable[[], AbstractSet[str]], progress: Progress | None = None
-) -> list[str]:
-    """List the texts about damaged files that are `needed` still; the others were replaced meanwhile."""
-    found = [*checking.failures(checks, progress)]
-    names = needed() if found else set()
-    return [text for name, text in found if name in names]
+        return [text for _, text in failures(checks(folder), progress, partial(needed, folder))] or misfits(folder)
 
 
 def replaced(look: Callable[[], S], read: Callable[[S], T]) -> T:
@@ -257,7 +245,7 @@ def misfits(folder: Folder) -> list[str]:
     """List the faults of saves whose files are sound, but do not fit each other."""
     seen = set[File]()
     checks = [Check(_manifest.manifest_name(n), partial(_misfits, folder, n, seen)) for n in _manifest.numbers(folder)]
-    return lasting(checks, partial(needed, folder))
+    return [text for _, text in failures(checks, None, partial(needed, folder))]
 
 
 def _raise(error: StorageError) -> list[str]:

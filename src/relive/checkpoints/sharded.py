@@ -18,7 +18,7 @@ from .._base.frozen import Frozen
 from .._buffer.saved_as import built, text_of
 from .._buffer.schemas import schema_of
 from .._disk import json_files
-from .._disk.checking import Check, Progress, is_damage
+from .._disk.checking import Check, Progress, failures, is_damage
 from .._disk.files import Folder, empty_folder
 from .._disk.json_files import damaged
 from .._ring.lanes import STEPS, rows_of, sizes_in
@@ -223,9 +223,8 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
             files = {f"{folder.path}/{name}" for folder in folders for name in inspection.needed(folder)}
             return files | {facts_name(shard) for shard in asked}
 
-        return inspection.lasting(checks, needed, progress) or [
-            text for folder in folders for text in inspection.misfits(folder)
-        ]
+        damage = [text for _, text in failures(checks, progress, needed)]
+        return damage or [text for folder in folders for text in inspection.misfits(folder)]
 
 
 def _of_newest(read: Callable[[str, int, int | None], T], path: str, shard: int) -> T:

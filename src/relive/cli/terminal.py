@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+T = TypeVar("T")
 INTERRUPTED = 130  # Ctrl-C, or SIGTERM, by which clusters announce the end
 READER_GONE = 141  # the process that read the output has ended, as `head` does
 
@@ -59,6 +60,29 @@ def progress(to: Console, label: str, *, note: bool = False, transient: bool = T
     columns: list[ProgressColumn] = [TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
     columns += [TextColumn("{task.fields[note]}")] if note else []
     return Progress(*columns, console=to, transient=transient)
+
+
+def watched(to: Console, label: str, work: Callable[[Callable[[int, int], None]], T]) -> tuple[T | None, int]:
+    """Call `work` with a function that reports its progress to a bar.
+
+    Returns:
+        Its result, or None after Ctrl-C, and the count that it reported last.
+    """
+    done = 0
+    try:
+        with interruptible() as stop, progress(to, label) as bars:
+            task = bars.add_task("", total=None)
+
+            def report(count: int, total: int) -> None:
+                nonlocal done
+                done = count
+                bars.update(task, completed=count, total=total)
+                if stop.is_set():
+                    raise Stopped
+
+            return work(report), done
+    except Stopped:
+        return None, done
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from relive import trajectories
-from relive.cli.inspect import refuse_file
-from relive.cli.terminal import INTERRUPTED, Stopped, console, interruptible, progress, say
+from relive.cli.directories import refuse_file
+from relive.cli.terminal import INTERRUPTED, console, say, watched
 
 
 def convert(
@@ -37,20 +37,13 @@ def convert(
     """
     screen = console()
     refuse_file(source)
-    try:
-        with interruptible() as stop, progress(screen, "converting") as bars:
-            task = bars.add_task("", total=None)
-
-            def report(written: int, total: int) -> None:
-                bars.update(task, completed=written, total=total)
-                if stop.is_set():
-                    raise Stopped
-
-            more: dict[str, Any] = {"fps": fps} if layout == "lerobot" else {}
-            if compress != "keep":
-                more["compress"] = compress
-            count = trajectories.convert(source, target, layout, allow_pickle, report, **more)
-    except Stopped:
+    more: dict[str, Any] = {"fps": fps} if layout == "lerobot" else {}
+    if compress != "keep":
+        more["compress"] = compress
+    count, _ = watched(
+        screen, "converting", lambda report: trajectories.convert(source, target, layout, allow_pickle, report, **more)
+    )
+    if count is None:
         screen.print("Stopped; nothing was written.")
         return INTERRUPTED
     say(screen, f"{count} {'episodes' if layout == 'lerobot' else 'trajectories'} written to {target}.")

@@ -134,14 +134,17 @@ def draw(
         keep = store.cache.fits(len(store.index) - first, memory)  # then the window is read whole, once
         reads = []
         for part in alike:
-            drawn, which = np.unique(positions[part], return_inverse=True)
-            reads.append((StoreSnapshot(store, drawn), which, rows[part]))
-    found = [snapshot.read(which, rows_there, keep=keep) for snapshot, which, rows_there in reads]
+            order = np.argsort(positions[part])  # rows of a file are read one after the other
+            ordered = positions[part][order]
+            first_of = np.append(True, ordered[1:] != ordered[:-1])
+            which = np.cumsum(first_of) - 1
+            reads.append((StoreSnapshot(store, ordered[first_of]), which, rows[part][order], order))
+    found = [snapshot.read(*there, keep=keep) for snapshot, *there in reads]
     fields: dict[Path, Any] = found[0]
     if len(found) > 1 or len(found[0]) < len(columns):
         fields = {column.path: _filled(column, alike, found, store.fill, n) for column in columns}
     if drawn_from is not None:
-        known = {info["trajectory_id"]: info for snapshot, _, _ in reads for info in infos.of(snapshot)}
+        known = {info["trajectory_id"]: info for snapshot, *_ in reads for info in infos.of(snapshot)}
         ids = drawn_from["id"].copy()
         fields = {**_metadata_rows(ids, rows % drawn_from["width"], known), **fields, ("trajectory_ids",): ids}
     return fields

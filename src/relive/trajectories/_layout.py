@@ -24,6 +24,8 @@ from .trajectory import Trajectory
 Fill: TypeAlias = float | Mapping[str, float] | None
 N = TypeVar("N", int, Int64)
 
+SUMS: Path = ()  # of no field, as the next one: the table of checksums
+BEGINS: Path = ("",)  # where frames begin and end
 DTYPES = safetensors.CODES.keys() - {"complex64"}
 _COMPRESSIBLE = ("uint8", "int8", "bool")
 _DEEPEST = 30  # levels of nesting; axes after `[T, B]`
@@ -100,6 +102,17 @@ class FieldLayout:
         sums = itertools.accumulate(column.nbytes for column in columns)
         most = self.nbytes / _NARROW - 4 * len(self.stored)
         return frozenset(column.path for column, total in zip(columns, sums, strict=True) if total <= most)
+
+    @cached_property
+    def kept(self) -> tuple[dict[Path, slice], int]:
+        """The bytes of what is kept of a row, by path: checksums, where its frames begin and end, narrow fields.
+
+        And how many there are.
+        """
+        sizes: dict[Path, int] = {SUMS: 4 * len(self.stored), BEGINS: 8 * (len(self.packed) + bool(self.packed))}
+        sizes |= {column.path: column.nbytes for column in self.stored if column.path in self.narrow}
+        ends = dict(zip(sizes, itertools.accumulate(sizes.values()), strict=True))
+        return {path: slice(ends[path] - size, ends[path]) for path, size in sizes.items()}, sum(sizes.values())
 
     def __hash__(self) -> int:
         return self._hash

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 
-from .._base.nests import Path
 from .._base.types import Array
 from .._disk.files import let_go
 
@@ -18,14 +17,14 @@ class OpenFile:
         fd: Its descriptor, while it is open.
         checksum: That of its header and table, which the index has, too.
         draws: How many draws have read from it.
-        narrow: Its narrow fields by path, the table of checksums, and where frames begin; empty until they are read.
+        rows: The bytes of narrow fields and checksums of each row, as in `FieldLayout.kept`; None until they are read.
     """
 
-    __slots__ = ("checksum", "draws", "fd", "narrow")
+    __slots__ = ("checksum", "draws", "fd", "rows")
 
     def __init__(self, fd: int, checksum: int) -> None:
         self.fd, self.checksum, self.draws = fd, checksum, 0
-        self.narrow: dict[Path, Array] = {}
+        self.rows: Array | None = None
 
 
 # Files of all buffers together, by source and trajectory: those that stay open, and those that were closed for others.

@@ -101,3 +101,9 @@ class FilePlan(Generic[N]):
 def plan_of(layout: FieldLayout, length: int, width: int) -> FilePlan[int]:
     """Return the plan of a layout and size, from a cache."""
     return FilePlan(layout, length, width)
+
+
+def plan_of_all(layout: FieldLayout, length: Int64, width: Int64) -> FilePlan[Int64] | FilePlan[int]:
+    """Return the plan of many files; of one size, mostly, for which it is known."""
+    alike = (length == length[0]).all() and (width == width[0]).all()
+    return plan_of(layout, int(length[0]), int(width[0])) if alike else FilePlan(layout, length, width)

@@ -18,21 +18,20 @@ from .._base.memory import Arena
 from .._base.nests import Path
 from .._base.types import Array, Int64
 from .._disk.files import Folder, at_once, kept_open, let_go, read_at, read_into, reported, size_of
-from .._disk.rows import checksums, read_rows, scatter_rows
+from .._disk.rows import RowsRead, checksums, put_rows, read_rows, scatter_rows
 from ..errors import CorruptionError, StorageError, event, message
 from . import _frames, _open_files
 from ._block import TrajectoryBlock, memory_of, read_header
 from ._entry import Entry, file_name
 from ._index import Table
-from ._layout import FieldLayout
+from ._layout import BEGINS, SUMS, FieldLayout
 from ._metadata import Metadata
-from ._plan import FilePlan
+from ._plan import plan_of_all
 
 _NUMBERS = itertools.count()
 _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory
 _LOADED = 8  # files of which they are read in one draw
 _MOST_NARROW = 256 << 20  # bytes of the narrow fields of all of them
-_SUMS, _BEGINS = (), ("",)  # paths of no field: the table of checksums, and where frames begin
 
 
 class WantedRows(NamedTuple):
@@ -74,36 +73,18 @@ class WantedRows(NamedTuple):
         return further
 
 
-class HeldRows:
-    """Arrays of trajectories in memory, from which rows are copied into a batch.
-
-    Args:
-        wanted: The rows.
-        arrays: For each of the trajectories its arrays by path, the same fields for all; None or empty: not in memory.
-        count: Rows of the batch.
-
-    Attributes:
-        missing: Positions in `wanted` of rows whose trajectory is not in memory.
-    """
-
-    def __init__(self, wanted: WantedRows, arrays: Sequence[Mapping[Path, Array] | None], count: int) -> None:
-        self._wanted, self._arrays = wanted, [each for each in arrays if each]
-        numbers = np.full(len(arrays), -1)
-        numbers[[bool(each) for each in arrays]] = np.arange(len(self._arrays))
-        found = numbers[wanted.which]
-        self.missing = np.flatnonzero(found < 0)
-        self._which, self._rows = np.full(count, -1), dict[int, Int64]()
-        self._which[wanted.targets] = found
-
-    def take(self, path: Path, shift: int, out: Array) -> bool:
-        """Copy the rows of a field, `shift` steps further down, to their places in `out`; False if it is not there."""
-        if not self._arrays or path not in self._arrays[0]:
-            return False
-        if shift not in self._rows:
-            self._rows[shift] = np.zeros(len(self._which), np.int64)
-            self._rows[shift][self._wanted.targets] = self._wanted.shifted(shift)
-        scatter_rows([each[path] for each in self._arrays], self._which, self._rows[shift], out)
-        return True
+def copy_held(wanted: WantedRows, blocks: Sequence[TrajectoryBlock], outs: Mapping[Path, Array]) -> None:
+    """Copy rows of trajectories in memory, which store the same fields, to their targets."""
+    shifted = dict[int, Int64]()
+    for path, out in outs.items():
+        if not shifted:
+            which = np.full(len(out), -1)
+            which[wanted.targets] = wanted.which
+        stored, shift = blocks[0].entry.layout.source(path)
+        if shift not in shifted:
+            shifted[shift] = np.zeros(len(out), np.int64)
+            shifted[shift][wanted.targets] = wanted.shifted(shift)
+        scatter_rows([block.arrays[stored] for block in blocks], which, shifted[shift], out)
 
 
 class Source(Protocol):
@@ -228,7 +209,7 @@ class SafetensorsSource(Source):
             kept = _open_files.OPEN.setdefault((self._number, id_), file)
             if kept is not file:  # another thread has opened it, too, or a new one of this name
                 if kept.checksum == file.checksum:
-                    kept.draws, kept.narrow = max(kept.draws, file.draws), kept.narrow or file.narrow
+                    kept.draws, kept.rows = max(kept.draws, file.draws), file.rows if kept.rows is None else kept.rows
                 let_go(file.fd)
         _open_files.shrink(kept_open())
 
@@ -263,39 +244,36 @@ class SafetensorsSource(Source):
 
     def _keep_narrow(self, table: Table, files: list[_open_files.OpenFile]) -> None:
         """Read the narrow fields of files that are drawn from often: a draw then reads only the wide ones from them."""
-        often = [k for k, file in enumerate(files) if file.draws >= _OFTEN and not file.narrow]
+        often = [k for k, file in enumerate(files) if file.draws >= _OFTEN and file.rows is None]
         if not often:
             return
         known = (*_open_files.OPEN.values(), *_open_files.CLOSED.values(), *files)
-        left = _MOST_NARROW - sum(array.nbytes for file in known for array in file.narrow.values())
+        left = _MOST_NARROW - sum(file.rows.nbytes for file in known if file.rows is not None)
         for k in often[:_LOADED]:
             files[k].draws = 0  # where they are not kept, it is tried again later
             entry = table[k]
-            plan, stored = entry.plan, entry.layout.stored
-            narrow = [number for number, column in enumerate(stored) if column.path in entry.layout.narrow]
-            nbytes = sum(plan.steps[number] * entry.width * stored[number].nbytes for number in narrow)
-            nbytes += plan.frames - plan.table + plan.rows * 8 * (len(entry.layout.packed) + 1)
-            if narrow and nbytes <= left:
-                files[k].narrow = self._narrow(files[k].fd, entry, narrow)
+            nbytes = entry.plan.rows * entry.layout.kept[1]
+            if entry.layout.narrow and nbytes <= left:
+                files[k].rows = self._narrow(files[k].fd, entry)
                 left -= nbytes
 
-    def _narrow(self, fd: int, entry: Entry, numbers: Sequence[int]) -> dict[Path, Array]:
-        """Read stored fields of an open file by path, with its checksums; none if a row does not match its own."""
-        plan, stored = entry.plan, entry.layout.stored
-        sums: Any = np.empty((plan.rows, len(stored)), np.uint32)
-        sound = read_into(fd, entry.start + plan.table, [sums.reshape(-1).view(np.uint8).data])
-        found: dict[Path, Array] = {_SUMS: sums}
+    def _narrow(self, fd: int, entry: Entry) -> Array | None:
+        """Read what is kept of each row of an open file; None if a row does not match its checksum."""
+        plan, layout, (parts, nbytes) = entry.plan, entry.layout, entry.layout.kept
+        rows, sums = np.zeros((plan.rows, nbytes), np.uint8), np.empty((plan.rows, len(plan.starts)), np.uint32)
+        sound = read_into(fd, entry.start + plan.table, [sums.view(np.uint8).reshape(-1).data])
+        rows[:, parts[SUMS]] = sums.view(np.uint8)
         if plan.begins:
             begins: Int64 = np.empty(plan.begins, np.int64)
             sound &= read_into(fd, entry.start, [begins.view(np.uint8).data])
-            found[_BEGINS] = _rows_of(begins, len(entry.layout.packed))
-        for number in numbers:
-            column, steps = stored[number], plan.steps[number]
-            array: Any = np.empty((steps * entry.width, *column.shape), column.stored)
-            found[column.path] = array
-            sound &= read_into(fd, entry.start + plan.starts[number], [array.reshape(-1).view(np.uint8).data])
-            sound &= np.array_equal(checksums(array), sums[: len(array), number])
-        return found if sound else {}  # a draw of the damaged row says so
+            rows[:, parts[BEGINS]] = _rows_of(begins, len(layout.packed)).view(np.uint8)
+        for k, column in enumerate(layout.stored):
+            if column.path in layout.narrow:
+                array = np.empty((plan.steps[k] * entry.width, column.nbytes), np.uint8)
+                sound &= read_into(fd, entry.start + plan.starts[k], [array.reshape(-1).data])
+                sound &= np.array_equal(checksums(array), sums[: len(array), k])
+                rows[: len(array), parts[column.path]] = array
+        return rows if sound else None  # a draw of the damaged row says so
 
     def _at(self, table: Table, k: int) -> str:
         return f"{self.folder.path}/{file_name(int(table.records['id'][k]))}"
@@ -323,25 +301,30 @@ class SafetensorsSource(Source):
         self, wanted: WantedRows, files: list[_open_files.OpenFile], new: Int64, outs: Mapping[Path, Array]
     ) -> None:
         """Read rows of open files, field by field, and compare them with their checksums."""
-        layout, rows = wanted.layout, _FileRows(wanted, files, len(next(iter(outs.values()))))
+        layout, rows = wanted.layout, _FileRows(wanted, files)
         self._check_layout(wanted.table, layout, files[0].fd)
         self._check_marks(wanted.table, rows.files, wanted.table.records["bytes"] - 4, new)
         slots = {column.path: k for k, column in enumerate(layout.stored)}
         packed = {column.path: k for k, column in enumerate(layout.packed)}
-        tables = [rows.tables(shift) for shift in ((0, 1) if layout.shared else (0,))]
+        sources = {path: layout.source(path) for path in outs}
+        tables = []
+        for shift in rows.shifts:
+            tables.append(rows.tables(shift))
+            narrow = {sources[path][0]: out for path, out in outs.items() if sources[path][1] == shift}
+            rows.put(shift, {path: out for path, out in narrow.items() if path in layout.narrow}, wanted.targets)
         for path, out in outs.items():
-            stored, shift = layout.source(path)
-            sums, begins = tables[shift]
-            k, targets = slots[stored], wanted.targets
+            stored, shift = sources[path]
+            (sums, begins), k = tables[shift], slots[stored]
+            read = rows.missing if stored in layout.narrow else rows.every
             if stored in packed:
-                bad = rows.unpack(begins[targets, packed[stored] :][:, :2], sums[targets, k], out)
+                bad = rows.unpack(begins[:, packed[stored] :][:, :2], sums[:, k], out)
+            elif not len(read):
+                continue
             else:
-                read, failed, found = rows.take(stored, rows.plan.starts[k], layout.stored[k].nbytes, shift, out)
-                if not len(read):
-                    continue
-                wrong = found != sums[targets[read], k]
-                at = failed if failed >= 0 else int(wrong.argmax())
-                bad = int(read[at]) if failed >= 0 or wrong[at] else -1
+                size = layout.stored[k].nbytes
+                failed, found = rows.read(read, rows.plan.starts[k], size, shift, wanted.targets, out)
+                wrong = [failed] if failed >= 0 else np.flatnonzero(found != sums[read, k])[:1]
+                bad = int(read[wrong[0]]) if len(wrong) else -1
             if bad >= 0:
                 what = f"Row {int(wanted.rows[bad])} of `{'.'.join(path)}` does not match its checksum"
                 raise CorruptionError(event(what, self._at(wanted.table, int(wanted.which[bad]))))
@@ -353,50 +336,62 @@ class _FileRows:
     Args:
         wanted: The rows.
         files: The files of the trajectories.
-        count: Rows of the batch.
 
     Attributes:
         files: Their descriptors.
         plan: The offsets in all of them.
+        shifts: The steps by which rows of fields may be shifted.
+        every: The positions of all rows in `wanted`.
+        missing: Those of the rows of which nothing is kept.
     """
 
-    def __init__(self, wanted: WantedRows, files: Sequence[_open_files.OpenFile], count: int) -> None:
-        records = wanted.table.records
+    def __init__(self, wanted: WantedRows, files: Sequence[_open_files.OpenFile]) -> None:
+        layout, records = wanted.layout, wanted.table.records
         self._start, length, width = (records[name].astype(np.int64) for name in ("start", "length", "width"))
-        self.files, self.plan = np.array([file.fd for file in files], np.int64), FilePlan(wanted.layout, length, width)
-        self._wanted, self._count, self._every = wanted, count, np.arange(len(wanted.rows))
-        self._held = HeldRows(wanted, [file.narrow for file in files], count)
+        self.files, self.plan = np.array([file.fd for file in files], np.int64), plan_of_all(layout, length, width)
+        self._wanted, self._layout, (self._parts, nbytes) = wanted, layout, layout.kept
+        there = [file.rows is not None for file in files]
+        blocks = [file.rows for file in files if file.rows is not None]
+        held = np.array(there)[wanted.which]
+        self._held, self.missing, self.every = np.flatnonzero(held), np.flatnonzero(~held), np.arange(len(held))
+        self.shifts = (0, 1) if layout.shared else (0,)
+        self._kept = [np.empty((len(self._held), nbytes), np.uint8) for _ in self.shifts]
+        which = (np.cumsum(there) - 1)[wanted.which[held]]
+        for shift, kept in enumerate(self._kept):
+            scatter_rows(blocks, which, wanted.shifted(shift)[held], kept)
 
-    def take(self, path: Path, begins: Int64, nbytes: int, shift: int, out: Array) -> tuple[Int64, int, Array]:
-        """Copy and read the rows of a field.
+    def put(self, shift: int, outs: Mapping[Path, Array], targets: Int64) -> None:
+        """Copy what is kept of rows to their targets in arrays."""
+        kept = [self._kept[shift][:, self._parts[path]] for path in outs]
+        put_rows([out.reshape(len(out), -1).view(np.uint8) for out in outs.values()], targets[self._held], kept)
 
-        Returns:
-            The positions of those that were read, the first of these that failed, or -1, and their checksums.
-        """
-        read = self._held.missing if self._held.take(path, shift, out) else self._every
-        if not len(read):
-            return read, -1, np.empty(0, np.uint32)
-        which = self._wanted.which[read]
-        at = (self._start + begins)[which] + self._wanted.shifted(shift)[read] * nbytes
-        return read, *read_rows(self.files[which], at, self._wanted.targets[read], out)
+    def read(self, rows: Int64, begins: Int64 | int, nbytes: int, shift: int, targets: Int64, out: Array) -> RowsRead:
+        """Read these rows of a field; return the first that failed, or -1, and their checksums."""
+        which = self._wanted.which[rows]
+        at = (self._start + begins)[which] + self._wanted.shifted(shift)[rows] * nbytes
+        return read_rows(self.files[which], at, targets[rows], out)
 
     def tables(self, shift: int) -> tuple[Array, Int64]:
-        """Read the checksums of all fields, and the places where frames begin and end, for each row of the batch.
+        """Read the checksums of all fields, and the places where frames begin and end, for each row.
 
         One row of the table has the checksums of all fields; those of a shared field are one step further down.
         """
-        layout = self._wanted.layout
-        sums, begins = np.zeros((self._count, len(layout.stored)), np.uint32), np.zeros((self._count, 0), np.int64)
-        self.take(_SUMS, self.plan.table, 4 * len(layout.stored), shift, sums)
-        if layout.packed:  # a row of the file has where its frames begin, and the next row goes on
-            begins = np.zeros((self._count, len(layout.packed) + 1), np.int64)
-            self.take(_BEGINS, 0 * self._start, 8 * len(layout.packed), shift, begins)
+        count, packed = len(self.every), len(self._layout.packed)
+        sums: Array = np.zeros((count, len(self._layout.stored)), np.uint32)
+        begins: Int64 = np.zeros((count, packed + bool(packed)), np.int64)
+        tables: dict[Path, Array] = {SUMS: sums} | ({BEGINS: begins} if packed else {})
+        self.put(shift, tables, self.every)
+        if len(self.missing):
+            self.read(self.missing, self.plan.table, 4 * sums.shape[1], shift, self.every, sums)
+            if packed:  # a row of the file has where its frames begin, and the next row goes on
+                self.read(self.missing, 0, 8 * packed, shift, self.every, begins)
         return sums, begins
 
     def unpack(self, places: Int64, sums: Array, out: Array) -> int:
         """Read and decompress the frames of a field; returns the first row that is not what was written, or -1."""
         which, targets, ends = self._wanted.which, self._wanted.targets, self._wanted.table.records["bytes"]
-        first, last = self._start + self.plan.frames, ends - self.plan.nbytes - self._start
+        first: Int64 = self._start + self.plan.frames
+        last: Int64 = ends.astype(np.int64) - self.plan.nbytes - self._start
         return _frames.read(self.files[which], first[which], last[which], places, sums, out, targets)
 
 

@@ -20,7 +20,7 @@ from ._entry import Entry, file_name
 from ._index import Table, TrajectoryIndex
 from ._layout import FieldColumn, FieldLayout, Fill, check_alike, columns_of, joined
 from ._metadata import Metadata
-from ._source import HeldRows, Source, WantedRows
+from ._source import Source, WantedRows, copy_held
 from .trajectory import Trajectory
 
 # Memory of written trajectories is reused for the next ones: fresh pages would cost more than the copy.
@@ -245,6 +245,8 @@ class Store:
 
     def check_alike(self, positions: Int64) -> None:
         """Refuse a draw from trajectories whose fields differ from those of the first one."""
+        if len(self._alike) == len(self.index.layouts):
+            return
         layouts = self.index.records["layout"][positions]
         for number in distinct(layouts).tolist():
             if number in self._alike:
@@ -354,12 +356,13 @@ class StoreSnapshot:
     def _stored(self, entry: Entry, filed: bool, memory: TrajectoryBlock | None) -> StoredTrajectory:
         return StoredTrajectory(entry, self._source if filed else None, memory, self._store.compress)
 
-    def read(self, which: Int64, rows: Int64, *, keep: bool) -> dict[Path, Array]:
+    def read(self, which: Int64, rows: Int64, targets: Int64, *, keep: bool) -> dict[Path, Array]:
         """Read rows of trajectories that all have the same fields: every field, `[n, ...]`.
 
         Args:
             which: The position of each row's trajectory in the snapshot.
             rows: Each row's number in its trajectory.
+            targets: Each row's position in the result.
             keep: Read whole trajectories, for the cache.
 
         Raises:
@@ -369,7 +372,7 @@ class StoreSnapshot:
         columns = table.layouts[table.records["layout"][0]].columns
         arrays = self._store.arena.arrays([((len(rows), *column.shape), column.stored) for column in columns])
         outs = dict(zip((column.path for column in columns), arrays, strict=True))
-        every, source = WantedRows(table, which, rows, np.arange(len(rows))), self._source
+        every, source = WantedRows(table, which, rows, targets), self._source
         alike: dict[frozenset[Path], dict[int, TrajectoryBlock]] = {}  # in memory, by which fields are shared
         for k, block in enumerate(blocks):
             if block is None and keep:
@@ -379,9 +382,7 @@ class StoreSnapshot:
             if block is not None:
                 alike.setdefault(block.entry.layout.shared, {})[k] = block
         for here in alike.values():
-            held = HeldRows(every.of(np.array(list(here))), [block.arrays for block in here.values()], len(rows))
-            for path, out in outs.items():
-                held.take(*next(iter(here.values())).entry.layout.source(path), out)
+            copy_held(every.of(np.array(list(here))), list(here.values()), outs)
         missing = np.array([k for k, block in enumerate(blocks) if block is None and not keep], np.int64)
         layouts = table.records["layout"][missing]
         for number in distinct(layouts).tolist():

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from .._base import check
 from .._base.frozen import Frozen
 from .._base.memory import Arena
+from .._base.warned import warn
 from .._disk.files import Folder
-from .._disk.kinds import LOADED_BY, TRAJECTORIES, kind_of
+from .._disk.kinds import TRAJECTORIES, kind_of
 from ..errors import ArgumentError, StorageError, message
 from ._draws import DrawGenerator
 from ._index import Table
@@ -175,6 +176,19 @@ def checkpoints_of(format: Format, at: str) -> Checkpoints:
     return format.checkpoints
 
 
+def warn_of_missing(listed: int, there: int, at: str) -> None:
+    """Warn that files which an index lists are missing.
+
+    Raises:
+        StorageError: All of them are.
+    """
+    wanted = f"the files of {listed} trajectories"
+    if listed and not there:
+        raise StorageError(message(wanted, "none", at))
+    if there < listed:
+        warn(message(wanted, f"{there}", at, "trajectories without a file are left out"))
+
+
 def opened(
     path: str | os.PathLike[str], arena: Arena, share: tuple[int, int], allow_pickle: bool, *, complete: bool = True
 ) -> Loaded:
@@ -188,7 +202,8 @@ def opened(
     try:
         kind = kind_of(folder.sizes())
         if found is None and kind not in (None, TRAJECTORIES):
-            raise StorageError(message("a directory of trajectories", f"{kind}", folder.path, LOADED_BY[kind]))
+            remedy = f"`{kind.load}` loads them, `relive inspect` shows them; they are not converted"
+            raise StorageError(message("a directory of trajectories", kind.title, folder.path, remedy))
         return checkpoints.open(folder, arena, share, allow_pickle, complete)
     except BaseException:
         folder.close()

@@ -12,19 +12,17 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
-from .._base.warned import warn
-from .._disk import checking
-from .._disk.checking import Check, Progress
+from .._disk.checking import Check, Progress, failures
 from .._disk.files import TEMPORARY, Folder, empty_folder
 from .._schema.fields import is_image
-from ..errors import SchemaError, StorageError, message
+from ..errors import SchemaError, StorageError
 from ._block import entry_of
 from ._catalog import read
 from ._checkpoint import examined, publish
 from ._entry import MOST_ID, Entry, file_name, id_of
 from ._index import Table
 from ._source import SafetensorsSource, Source
-from .formats import Examined, format_of
+from .formats import Examined, format_of, warn_of_missing
 
 _MOST_FILES, _EXAMPLES = 256, 12
 
@@ -233,14 +231,8 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     with closing(Folder(path)) as folder:
         found = _examined(folder)
         checks = [Check(name, partial(_read, found.source, entry)) for name, entry in _there(found)]
-        if len(checks) < len(found.names):
-            wanted, remedy = f"the files of {len(found.names)} trajectories", "trajectories without a file are left out"
-            if not checks:
-                raise StorageError(message(wanted, "none", folder.path))
-            warn(message(wanted, f"{len(checks)}", folder.path, remedy))
-        bad = [*checking.failures(checks, progress)]
-        listed = dict(_there(_examined(folder))) if bad else {}
-        return [each for each in bad if each[0] in listed]  # others were removed meanwhile
+        warn_of_missing(len(found.names), len(checks), folder.path)
+        return failures(checks, progress, lambda: {name for name, _ in _there(_examined(folder))})
 
 
 def _there(found: Examined) -> list[tuple[str, Entry]]:
@@ -289,7 +281,7 @@ def salvage(
             problems += [f"{folder.path}/{file_name(id_)}: no trajectory" for id_ in ids if found[id_] is None]
         copies = SafetensorsSource(copy)
         checks = [Check(file_name(entry.id), partial(_copy, folder, copies, entry)) for entry in table]
-        bad = dict(checking.failures(checks, progress))
+        bad = dict(failures(checks, progress))
         problems += [text.replace(copy.path, folder.path) for text in bad.values()]
         sound = table.take([file_name(id_) not in bad for id_ in table.ids])
         counter = max(int(facts.get("counter", 0)), max(sound.ids, default=-1) + 1)

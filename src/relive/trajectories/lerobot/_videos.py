@@ -36,7 +36,7 @@ class Videos:
         self._av, self._folder = av, folder
         self._shapes = {name: _shape(name, feature) for name, feature in features.items() if is_video(feature)}
         self._streams: dict[str, _VideoStream] = {}
-        self._places: dict[int, dict[str, tuple[int, int, float]]] | None = None
+        self._places: dict[int, dict[str, list[Any]]] | None = None
 
     def frames(self, episode: int, times: Array) -> dict[str, Array]:
         """Decode the frames of an episode, for each camera uint8 `[T, 1, H, W, 3]`.
@@ -65,22 +65,17 @@ class Videos:
             found[name] = frames
         return found
 
-    def _located(self) -> dict[int, dict[str, tuple[int, int, float]]]:
+    def _located(self) -> dict[int, dict[str, list[Any]]]:
         """Find the video of each camera of each episode, and the time in it at which the episode begins."""
         from pyarrow import parquet
 
-        found: dict[int, dict[str, tuple[int, int, float]]] = {}
+        found: dict[int, dict[str, list[Any]]] = {}
         wanted = [f"videos/{name}/{place}" for name in self._shapes for place in _PLACES]
         for path in sorted(self._folder.glob(_EPISODES)):
             rows = parquet.read_table(path, columns=["episode_index", *wanted]).to_pylist()
             for row in rows:
                 found[int(row["episode_index"])] = {
-                    name: (
-                        int(row[f"videos/{name}/chunk_index"]),
-                        int(row[f"videos/{name}/file_index"]),
-                        float(row[f"videos/{name}/from_timestamp"]),
-                    )
-                    for name in self._shapes
+                    name: [row[f"videos/{name}/{place}"] for place in _PLACES] for name in self._shapes
                 }
         return found
 

@@ -53,6 +53,21 @@ def listing(folder: Folder) -> Listing:
     return unchanged(partial(_signature, folder), partial(_read, folder), folder.path)
 
 
+def with_sizes(folder: Folder) -> tuple[Listing, dict[str, int]]:
+    """Read the listing, and the sizes of all files of the directory while it had that one.
+
+    A file that the listing has is missing then only if it is missing for good, as in RLinf's own checkpoints.
+    """
+    found = listing(folder)
+    while True:
+        before, sizes = found, folder.sizes()
+        if all(name_of(entry, before.kind) in sizes for entry in before.entries):
+            return before, sizes
+        found = listing(folder)
+        if found == before:
+            return before, sizes
+
+
 def _signature(folder: Folder) -> list[tuple[int, int, int] | None]:
     """Return a value that differs once another process has changed the directory."""
     found: list[tuple[int, int, int] | None] = []

@@ -14,8 +14,8 @@ from .._draws import DrawGenerator, restored
 from .._entry import Entry
 from .._index import Table
 from .._layout import FieldLayout
-from ..formats import Checkpoints, Examined, Format, Loaded
-from ._listing import INDEXES, Listing, listing, name_of
+from ..formats import Checkpoints, Examined, Format, Loaded, warn_of_missing
+from ._listing import INDEXES, Listing, name_of, with_sizes
 from ._source import RLinfSource
 from ._write import write
 
@@ -45,7 +45,9 @@ def _loaded(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: 
         SchemaError: The first file has no fields that can be read.
     """
     found, entries = _present(folder, allow_pickle)
-    draws = _draws(found, folder.path)
+    draws = None if found.seed is None else DrawGenerator.torch(found.seed)
+    if found.draws is not None:
+        draws = restored(found.draws, folder.path)
     table = Table.of(entries).share(*share)
     source = RLinfSource(folder, arena, found.kind)
     if len(table):
@@ -66,7 +68,7 @@ def examined(folder: Folder) -> Examined:
         ArgumentError: The files are `pkl`, which have no checksums.
         StorageError: The index is missing or damaged.
     """
-    found, sizes = listing(folder), folder.sizes()
+    found, sizes = with_sizes(folder)
     if found.kind != "pt":
         remedy = "rewrite it with `relive convert --allow-pickle`"
         raise ArgumentError(message("files in the format `pt`", f"`{found.kind}`", folder.path, remedy))
@@ -82,36 +84,15 @@ def examined(folder: Folder) -> Examined:
 
 
 def _present(folder: Folder, allow_pickle: bool) -> tuple[Listing, list[Entry]]:
-    """List a directory, with the trajectories whose files exist.
-
-    RLinf's checkpoints list some that they do not contain; where another process saves, the next index does not.
-    """
-    found, before = listing(folder), None
+    """List a directory, with the trajectories whose files exist: RLinf's own checkpoints lack some."""
+    found, sizes = with_sizes(folder)
     if found.kind != "pt" and not allow_pickle:
         wanted, remedy = "files in the format `pt`", "pass `allow_pickle=True`, or `--allow-pickle`, to read them"
         raise ArgumentError(message(wanted, f"`{found.kind}` without `allow_pickle`", folder.path, remedy))
-    while True:
-        sizes = folder.sizes()
-        named = [(entry, sizes.get(name_of(entry, found.kind))) for entry in found.entries]
-        present = [entry._replace(bytes=size) for entry, size in named if size is not None]
-        if len(present) == len(named) or found == before:
-            break
-        before, found = found, listing(folder)
-    if len(present) < len(named):
-        wanted = f"the files of {len(named)} trajectories"
-        if not present:
-            raise StorageError(message(wanted, "none", folder.path))
-        warn(message(wanted, f"{len(present)}", folder.path, "trajectories without a file are left out"))
+    named = [(entry, sizes.get(name_of(entry, found.kind))) for entry in found.entries]
+    present = [entry._replace(bytes=size) for entry, size in named if size is not None]
+    warn_of_missing(len(named), len(present), folder.path)
     return found, present
 
 
-def _draws(found: Listing, path: str) -> DrawGenerator | None:
-    if found.draws is not None:
-        return restored(found.draws, path)
-    if found.seed is None:
-        return None
-    return DrawGenerator.torch(found.seed)
-
-
-_CHECKPOINTS = Checkpoints(_opened, write)
-FORMAT = Format(name="pt", title="RLinf's", holds=_holds, checkpoints=_CHECKPOINTS, examined=examined)
+FORMAT = Format(name="pt", title="RLinf's", holds=_holds, checkpoints=Checkpoints(_opened, write), examined=examined)
