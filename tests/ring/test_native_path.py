@@ -375,9 +375,9 @@ class WithoutShortWay(relive.Prioritized):
 def test_an_update_is_one_call(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check every form of numbers, with some items gone; the long way sets and counts the same."""
     with _kernels.use("native"):
-        long = build(FLAT, lanes=1, sampler=WithoutShortWay(), boundaries=1)
+        long = build(FLAT, lanes=1, sampler=WithoutShortWay())
         monkeypatch.setattr("relive._buffer.drawing.update_priorities", lambda *arguments: pytest.fail("the long way"))
-        short = build(FLAT, lanes=1, sampler=relive.Prioritized(), boundaries=1)
+        short = build(FLAT, lanes=1, sampler=relive.Prioritized())
         monkeypatch.undo()
     for buffer in (short, long):
         added = np.concatenate([buffer.add(**step(FLAT, (1,), t)) for t in range(60)])

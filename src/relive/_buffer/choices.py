@@ -9,7 +9,7 @@ from .._base import check
 from .._base.arrays import ArraySpec
 from .._base.forks import importing
 from .._base.frozen import Frozen
-from .._ring.lanes import boundaries_of, rows_of
+from .._ring.lanes import boundaries_of, reserved, rows_of
 from .._ring.plans import Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
@@ -73,7 +73,7 @@ class Choices(Frozen):
         if steps < 1:
             wanted = f"a capacity of at least one step for each of {num_envs} lanes"
             raise ArgumentError(message(wanted, f"`{capacity}`", f"{at}(capacity)"))
-        share = boundaries_of(boundaries, f"{at}(boundaries)")
+        share = reserved(boundaries_of(boundaries, f"{at}(boundaries)"), lanes, steps)
         item = choice(item, items.Transitions(), "item", f"{at}(item)")
         sampler = choice(sampler, Uniform(), "sampler", f"{at}(sampler)")
         item.check(schema, steps)

@@ -32,9 +32,10 @@ MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES, NO_ENDS, OTHER_PADDING = 2, 4, 8, 3
 GROUP = 64
 BEGUN, ENDED = 0, 1  # rows of `touched`
 
-# Rows of a lane that are reserved for final observations: a share of its steps, and at least so many, or a quarter of
-# them in short lanes, whose memory they would double. One less, since memory has one row more than the lane.
-BOUNDARIES, _RESERVED, _QUARTER, _FEWEST = 1 / 16, 64, 4, 15
+# Rows of a lane that are reserved for final observations: a share of its steps, and at least so many; of many short
+# lanes, whose memory they would double, at least a quarter of the steps less one, since memory has a row more.
+BOUNDARIES, _RESERVED = 1 / 16, 64
+_MANY, _QUARTER, _FEWEST = 256, 4, 15
 
 # Rows of a lane that lie together, where a lane has that many blocks at least.
 _BLOCK, _LEAST = 32, 8
@@ -42,12 +43,9 @@ _BLOCK, _LEAST = 32, 8
 
 def rows_of(steps: int, boundaries: float) -> int:
     """Return R, the rows of a lane that keeps `steps` steps; `boundaries` is what `boundaries_of` returns."""
-    return _with(steps, boundaries, min(max(steps // _QUARTER - 1, _FEWEST), _RESERVED))
-
-
-def _with(steps: int, boundaries: float, least: int) -> int:
-    share = max(least, math.ceil(steps * boundaries)) if boundaries else 0
-    return steps + min(steps, int(boundaries) if boundaries > 1 else share)
+    if boundaries > 1:
+        return steps + min(steps, int(boundaries))
+    return steps + (min(steps, max(_RESERVED, math.ceil(steps * boundaries))) if boundaries else 0)
 
 
 def boundaries_of(value: object, at: str) -> float:
@@ -57,10 +55,16 @@ def boundaries_of(value: object, at: str) -> float:
     return check.real(value, at, low=0.0, high=1.0)
 
 
-def sizes_in(facts: Mapping[str, Any]) -> tuple[int, int, float]:
-    """Read `rows`, `steps` and `boundaries` of a lane from a file.
+def reserved(boundaries: float, lanes: int, steps: int) -> float:
+    """Return what a new buffer's lanes reserve: what was asked for, or of many short lanes a number of rows."""
+    least = max(steps // _QUARTER - 1, _FEWEST)
+    if lanes < _MANY or least >= _RESERVED or steps <= _FEWEST or not 0 < boundaries <= 1:
+        return boundaries
+    return min(steps, max(least, math.ceil(steps * boundaries)))
 
-    In older files each row may hold a step, or short lanes reserve more rows than now: the number of them is returned.
+
+def sizes_in(facts: Mapping[str, Any]) -> tuple[int, int, float]:
+    """Read `rows`, `steps` and `boundaries` of a lane from a file; in older files each row may hold a step.
 
     Raises:
         ValueError, KeyError: No buffer has such lanes.
@@ -69,16 +73,9 @@ def sizes_in(facts: Mapping[str, Any]) -> tuple[int, int, float]:
     good = type(rows) is type(steps) is int and 0 < steps <= rows < 2**62
     good = good and type(boundaries) in (int, float) and boundaries >= 0
     good = good and (boundaries <= 1 or type(boundaries) is int)
-    now = good and rows == rows_of(steps, boundaries)
-    if not now and not (good and rows == _with(steps, boundaries, _RESERVED)):
+    if not good or rows != rows_of(steps, boundaries):
         raise ValueError("lanes of another size")
-    reserved = boundaries if now else rows - steps
-    return rows, steps, reserved if reserved > 1 else float(reserved)
-
-
-def share_in(facts: Mapping[str, Any]) -> float:
-    """Return what lanes that keep another number of steps than those of a file, which was read, reserve."""
-    return facts.get("boundaries", 0.0) if "steps" in facts else BOUNDARIES
+    return rows, steps, boundaries if boundaries > 1 else float(boundaries)
 
 
 def first_rows(counters: Int64, rows: int) -> Int64:

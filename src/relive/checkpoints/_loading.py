@@ -24,7 +24,7 @@ from .._disk.files import Folder
 from .._disk.json_files import damaged
 from .._flow.limiter import RateLimiter
 from .._ring import kernels
-from .._ring.lanes import HEAD, boundaries_of, rows_of
+from .._ring.lanes import BOUNDARIES, HEAD, boundaries_of, rows_of
 from .._ring.plans import State
 from ..errors import ArgumentError, CorruptionError, MissingSave, StorageError, event, message
 from ..items import Item, Transitions
@@ -164,14 +164,14 @@ class Loading:
         self._counts_on = saved is not None and self.limiter == saved
         self.num_envs = sum(map(len, chosen))
         self.steps = max(save.steps for save in saves)
-        reserved = [save.boundaries for save in saves]
+        self.boundaries = max((save.boundaries for save in saves), key=lambda share: rows_of(self.steps, share))
         if capacity is not None:
             steps = check.integer(capacity, "load(capacity)", minimum=self.num_envs) // self.num_envs
-            if steps != self.steps:
-                self.steps, reserved = steps, [save.share for save in saves]
+            if steps != self.steps and all(save.counts_rows for save in saves):
+                self.boundaries = BOUNDARIES
+            self.steps = steps
         if boundaries is not None:
-            reserved = [boundaries_of(boundaries, "load(boundaries)")]
-        self.boundaries = max(reserved, key=lambda share: rows_of(self.steps, share))
+            self.boundaries = boundaries_of(boundaries, "load(boundaries)")
         self.rows = rows_of(self.steps, self.boundaries)
         self.item.check(self.schema, self.steps)
         for save in saves:

@@ -17,7 +17,7 @@ from .._disk.files import Folder
 from .._disk.json_files import damaged
 from .._disk.tensors import Tensor, TensorReader
 from .._ring import kernels
-from .._ring.lanes import HEAD, share_in, sizes_in
+from .._ring.lanes import HEAD, sizes_in
 from .._ring.plans import Window
 from ..errors import CorruptionError, StorageError, event, message
 from ..schema import Column, Schema
@@ -68,8 +68,8 @@ class OpenSave:
         window: That of the item.
         rows: Rows of a lane.
         steps: Steps that a lane keeps.
-        boundaries: What is reserved for final observations: a share of the steps, or a number of rows.
-        share: The same, were another number of steps kept.
+        boundaries: The share of rows that is reserved for final observations.
+        counts_rows: Whether it is of a version whose `capacity` counted rows: each of them may hold a step.
         lanes: The lanes' counters and rows.
         arrays: All small arrays by name.
 
@@ -93,7 +93,7 @@ class OpenSave:
             if not all(type(value) in (int, bool) and 0 <= value < 2**62 for value in vars(self.window).values()):
                 raise ValueError("invalid window")
         self.rows, self.steps, self.boundaries = sizes_in(facts)
-        self.share = share_in(facts)
+        self.counts_rows = "steps" not in facts
         try:
             with self._reader(_manifest.state_name(number), self.manifest.state) as state, damaged(state.at):
                 self.lanes = self._lanes_of(state, facts["num_envs"])

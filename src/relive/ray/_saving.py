@@ -12,7 +12,7 @@ from .._base.frozen import Frozen
 from .._base.generators import generator_of, state_of
 from .._buffer.saved_as import built, described, not_given
 from .._buffer.schemas import fields_of, schema_of
-from .._ring.lanes import rows_of, share_in, sizes_in
+from .._ring.lanes import rows_of, sizes_in
 from ..checkpoints.sharded import FORMATS, MANIFEST, count_in, read_json
 from ..errors import CorruptionError, StorageError, event, message
 from ._drawing import Drawer
@@ -115,7 +115,7 @@ class ShardsLoading:
         try:
             self.shards, self.num_envs = count_in(facts), int(facts["num_envs"])
             _, steps, self.boundaries = sizes_in(facts)
-            self.capacity, self.share = steps * self.num_envs, share_in(facts)
+            self.capacity, self.counts_rows = steps * self.num_envs, "steps" not in facts
             self.draws, self.drawn = int(facts["draws"]), int(facts["drawn"])
             self.schema = schema_of(facts["schema"])
             self.item = built("item", facts["item"]) if item is None else item

@@ -365,7 +365,7 @@ class Shards:
             raise ArgumentError(message(wanted, f"`{count}`", "Shards.load(save_dir)", remedy))
         rng = found.generator() if seed is None else generator(seed)
         size = found.capacity if capacity is None else capacity
-        share = found.boundaries if size == found.capacity else found.share
+        share = BOUNDARIES if found.counts_rows and size != found.capacity else found.boundaries
         share = share if boundaries is None else boundaries
         plan = planned(
             found.schema, size, found.num_envs, count, found.item, found.sampler, rng, save_dir, save_every, share
