@@ -11,6 +11,8 @@ from depth import LONG
 from gymnasium.utils.env_checker import check_env
 from needs import needs
 
+import relive_lab.envs  # noqa: F401  # registers them
+
 ID = "relive/PairsTrading-v0"
 SETTINGS: list[dict[str, Any]] = [
     {"mode": "break"},
