@@ -476,18 +476,8 @@ class Successors(Loop):
                 yield Item(obs, *self.target(window))
 
 
-STYLES: tuple[type[Loop], ...] = (
-    Ring,
-    Mapped,
-    SharedMemory,
-    Tensors,
-    Records,
-    Folded,
-    Listed,
-    Episodes,
-    Numbered,
-    Successors,
-)
+STYLES: tuple[type[Loop], ...] = (Ring, Mapped, SharedMemory, Tensors, Records, Folded, Listed, Episodes, Numbered)
+STYLES += (Successors,)
 # Style, mistake, and a part of what the doctor has to call it.
 MISTAKES: tuple[tuple[Callable[[str], Loop], str, str], ...] = (
     (Ring, "size by pointer", "never drawn"),

@@ -18,24 +18,18 @@ def result_of(returns: list[float], steps: int = 2_000) -> TrainResult:
     at = np.linspace(steps / max(len(returns), 1), steps, len(returns)).astype(np.int64)
     none = np.zeros(0, np.int64)
     return TrainResult(
-        eval_steps=none,
-        eval_episodes=none,
-        eval_returns=np.zeros((0, 0)),
-        episode_steps=at,
-        episode_returns=np.array(returns, np.float64),
-        steps=steps,
-        updates=0,
-        seconds=1.0,
-    )
+        eval_steps=none, eval_episodes=none, eval_returns=np.zeros((0, 0)), episode_steps=at,
+        episode_returns=np.array(returns, np.float64), steps=steps, updates=0, seconds=1.0,
+    )  # fmt: skip
 
 
-def outcomes(shares: dict[str, float], seeds: range, complete: bool = True) -> list[Outcome]:
+def outcomes(shares: dict[str, float], seeds: range) -> list[Outcome]:
     found = []
     for seed in seeds:
         for arm, share in shares.items():
             wins = round(100 * share)
             job = Job(arm, seed, tmaze_config(arm, seed, 2_000))
-            found.append(Outcome(job, result_of([-1.5] * 50 + [0.05] * wins + [-0.1] * (100 - wins)), complete))
+            found.append(Outcome(job, result_of([-1.5] * 50 + [0.05] * wins + [-0.1] * (100 - wins)), True))
     return found
 
 
@@ -68,18 +62,6 @@ def test_bars_hold_or_not() -> None:
     turned = tmaze_study({}).curves(outcomes({**SHARES, BASE: 0.9, BEST: 0.4}, range(5)))
     assert turned is not None
     assert [(bar.reached, bar.holds) for bar in turned.bars] == [("0.40", False), ("0.90", False), ("0.00", False)]
-
-
-def test_only_seeds_of_every_arm_count_and_whole_runs_come_first() -> None:
-    whole, part = outcomes(SHARES, range(2)), outcomes(SHARES, range(2, 4), complete=False)
-    lost = [dataclasses.replace(outcome, result=None, error="gone") for outcome in outcomes(SHARES, range(4, 5))]
-    found = tmaze_study({}).curves([*part, *whole, *lost, *outcomes(SHARES, range(5, 6))[:3]])
-    assert found is not None
-    assert (found.seeds, found.complete) == ([0, 1], True)
-    partial = tmaze_study({}).curves(part)
-    assert partial is not None
-    assert (partial.seeds, partial.complete) == ([2, 3], False)
-    assert tmaze_study({}).curves(lost) is None
 
 
 def test_the_settings_are_those_of_the_published_comparison() -> None:

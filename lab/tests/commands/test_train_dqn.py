@@ -31,12 +31,6 @@ def test_a_run_leaves_a_learner_and_numbers(tmp_path: Path, capsys: pytest.Captu
     assert DQNTrainer.load(tmp_path).config.dueling is True
 
 
-def test_the_wrong_trainer_says_which_is_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*CARTPOLE, "--total-steps", "120", "--out", str(tmp_path)]) == 0
-    assert main(["train", "sac", "--resume", str(tmp_path)]) == 2
-    assert "`DQNTrainer.load` reads it" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_an_atari_game_gets_settings_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     needs("ale_py", "cv2", "tensorboard")

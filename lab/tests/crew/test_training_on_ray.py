@@ -16,6 +16,7 @@ from needs import needs
 
 needs("ray")
 import dqn_toys
+import trainer_toys
 from depth import eventually
 from dqn_toys import Signs, small
 from ray import cloudpickle
@@ -48,7 +49,8 @@ def gone(pids: list[int]) -> bool:
 def test_a_run_is_saved_loses_an_actor_and_is_resumed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given: dict[str, Any] = {"actors": 2, "num_envs": 2, "cluster": "local", "shards": 2, "use_per": True}
     config = small(**given, total_steps=600, eval_every=0, update_every=4, buffer_capacity=2_000)
-    cloudpickle.register_pickle_by_value(dqn_toys)  # the cluster's processes have no such module
+    for module in (dqn_toys, trainer_toys):  # the cluster's processes have no such modules
+        cloudpickle.register_pickle_by_value(module)
     trainer, seen = DQNTrainer(config, make_env=Signs), {}
 
     def watch(now: Any) -> None:

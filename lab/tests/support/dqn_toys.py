@@ -6,31 +6,22 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from trainer_toys import Toy
 
 from relive_lab import DQNConfig
 
 
-class Signs(gymnasium.Env[Any, Any]):
+class Signs(Toy):
     """Reward 1 for naming the sign of the first number; episodes of 10 steps, ended as `ends` says."""
 
     def __init__(self, *, ends: str = "truncated", first: int = 0, actions: int = 2) -> None:
+        super().__init__(ends=ends)
         self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(actions, start=first)
-        self.ends, self.first = ends, first
-        self.seeds: list[int | None] = []
+        self.first = first
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.seeds.append(seed)
-        self.bar = 0
-        return self._observe(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action), action
-        reward = float(action - self.first == self._answer())
-        self.bar += 1
-        over = self.bar == 10
-        return self._observe(), reward, over and self.ends == "terminated", over and self.ends == "truncated", {}
+    def _reward(self, action: Any) -> float:
+        return float(action - self.first == self._answer())
 
     def _observe(self) -> Any:
         self.seen = self.np_random.uniform(-1, 1, 3).astype(np.float32)

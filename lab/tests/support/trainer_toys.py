@@ -47,10 +47,12 @@ class Toy(gymnasium.Env[Any, Any]):
         action = np.asarray(action)  # vector environments hand out bare numbers where the shape is ()
         assert self.action_space.contains(action), action
         self.bar += 1
-        middle = (self.action_space.low + self.action_space.high) / 2
-        over = self.bar == 10
-        reward = 1.0 - float(np.square(action - middle).mean())
+        over, reward = self.bar == 10, self._reward(action)
         return self._observe(), reward, over and self.ends == "terminated", over and self.ends == "truncated", {}
+
+    def _reward(self, action: Any) -> float:
+        middle = (self.action_space.low + self.action_space.high) / 2
+        return 1.0 - float(np.square(action - middle).mean())
 
 
 def small(**changes: Any) -> SACConfig:
