@@ -17,7 +17,7 @@ import pytest
 from needs import needs
 
 needs("stable_baselines3")
-from counter import GAMMA, Counting, wrong
+from counter import GAMMA, Counting, length, wrong
 
 PAGE = (Path(__file__).parents[2] / "docs" / "switch.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("\n## CleanRL\n")[2].partition("\n## ")[0]
@@ -103,10 +103,16 @@ def test_the_ported_loop_is_right_and_is_told_nothing(n: int, lives: bool, tmp_p
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rb, returns = place["run"]()
-        data = rb.sample(500)
+        data = rb.sample(3000)
     discounts = (GAMMA if data.discounts is None else data.discounts) * (1 - data.dones)
     assert lives or wrong(data.observations, data.rewards, discounts, data.next_observations, n) == 0
     assert (discounts == 0).any()
+    # Of all episodes but a lane's last one every step is drawn. A truncated one is known to have ended by the next.
+    drawn = {tuple(row) for row in data.observations.int().tolist()}
+    last = [max(episode for number, episode, _ in drawn if number == lane) for lane in range(2)]
+    for lane, end in enumerate(last):
+        assert end > 15
+        assert {(lane, e, t) for e in range(end) for t in range(length(lane, e))} <= drawn
     assert len(returns) > 40
     assert all(total == length * (length + 1) / 2 for total, length in returns)
 

@@ -18,8 +18,7 @@ needs("stable_baselines3")
 
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from sb3_loops import GAMMA, Counting, built, drawable, envs_of, judge, ledger, reward_of, small
+from sb3_loops import GAMMA, built, drawable, envs_of, judge, ledger, reward_of, small
 from stable_baselines3 import DQN, SAC
 from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.vec_env import VecNormalize
@@ -74,33 +73,6 @@ def test_every_item_of_sb3s_loop(way: tuple[str, bool], n: int) -> None:
             assert len(found) >= size - 2 * (n - 1)
             assert buffer.size() == 30
         assert any(how == "cut" for _, how in lived.values())
-
-
-@pytest.mark.parametrize("n", [1, 3])
-def test_every_item_of_cleanrls_loop(n: int) -> None:
-    """Check with infos as a dict of arrays, which does not tell truncated episodes."""
-    envs = SyncVectorEnv(
-        [lambda lane=lane: Counting(lane) for lane in range(2)], autoreset_mode=AutoresetMode.SAME_STEP
-    )  # fmt: skip
-    buffer = ReplayBuffer(
-        500, envs.single_observation_space, envs.single_action_space, "cpu", n_envs=2,
-        handle_timeout_termination=False, n_steps=n, gamma=GAMMA, seed=0,
-    )  # fmt: skip
-    obs, _ = envs.reset(seed=0)
-    for _ in range(130):
-        actions = envs.action_space.sample()
-        next_obs, rewards, terminations, truncations, infos = envs.step(actions)
-        real_next_obs = next_obs.copy()
-        for lane in np.flatnonzero(terminations | truncations):
-            real_next_obs[lane] = infos["final_obs"][lane]
-        buffer.add(obs, real_next_obs, actions, rewards, terminations, infos)
-        obs = next_obs
-    lived = ledger(envs.envs)
-    # A truncated episode is known to have ended when the next one begins.
-    open_ends = {key: (steps, "goes on") for key, (steps, how) in lived.items() if how == "truncated" and key[1] == max(
-        episode for lane, episode in lived if lane == key[0]
-    )}  # fmt: skip
-    assert judge(buffer.sample(3000), lived, n) == drawable(lived | open_ends, n)
 
 
 def test_infos_of_both_kinds_say_what_a_time_limit_ended() -> None:

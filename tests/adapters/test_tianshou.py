@@ -129,7 +129,7 @@ def test_spaces_give_the_schema_before_the_first_step_which_stays(kind: str) -> 
         assert np.asarray(obs.code if kind == "dict" else obs).shape == (8, 3)
         collector.reset_buffer()
         assert buffer.relive is behind
-        assert (len(buffer), len(buffer.unfinished_index())) == (0, 0)
+        assert (len(buffer), len(buffer.relive), len(buffer.unfinished_index())) == (0, 0, 0)
 
 
 def test_a_cut_between_two_adds_is_seen() -> None:

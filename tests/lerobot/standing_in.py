@@ -32,8 +32,8 @@ def forget() -> None:
         del sys.modules[name]
 
 
-def demonstrations(root: Path, episodes: int = 3, length: int = 5, *, end: bool = True) -> Any:
-    """Make a data set of the stand-in's; with `end` the last frame of an episode is `next.done`."""
+def demonstrations(root: Path, episodes: int = 3, length: int = 5) -> None:
+    """Make a data set of the stand-in's; the last frame of an episode is `next.done`."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
     from lerobot.rl.arm import state_of
 
@@ -50,12 +50,11 @@ def demonstrations(root: Path, episodes: int = 3, length: int = 5, *, end: bool 
             number = DEMONSTRATION + episode * (length + 1) + place
             state = {key: values[0] for key, values in state_of(number).items()}
             state["observation.images.top"] = np.full((3, 4, 4), number % 256, np.uint8)
-            reward, done = np.array([number], np.float32), np.array([end and place == length - 1])
+            reward, done = np.array([number], np.float32), np.array([place == length - 1])
             frame = {**state, "action": np.full(2, number, np.float32), "next.reward": reward, "next.done": done}
             dataset.add_frame({**frame, "task": "demonstrate"})
         dataset.save_episode()
     dataset.finalize()
-    return LeRobotDataset("stand/in", root=root)
 
 
 def configuration(folder: Path, online_steps: int) -> None:

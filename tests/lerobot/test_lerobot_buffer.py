@@ -12,7 +12,6 @@ import pytest
 from children import run_program
 from depth import LONG
 from needs import needs
-from standing_in import DEMONSTRATION, demonstrations
 from standing_in import layout as layout
 
 torch = needs("torch")
@@ -307,25 +306,3 @@ def test_there_and_back(layout: str, tmp_path: Path) -> None:
         for name, wanted in (("states", step["state"]), ("next_states", step["state" if done else "next_state"])):
             for key, value in wanted.items():
                 assert torch.equal(getattr(again, name)[key][place], value[0]), (name, key, number)
-
-
-@pytest.mark.parametrize("end", [True, False])
-def test_a_data_set_says_where_it_ends(layout: str, end: bool, tmp_path: Path) -> None:
-    dataset = demonstrations(tmp_path / "set", end=end)
-    for without in (False, True):
-        if without:
-            for item in dataset._items:
-                del item["next.done"]
-        buffer = ReplayBuffer.from_lerobot_dataset(dataset, "cpu", [STATE, IMAGE], capacity=20, use_drq=False)
-        ends = end or without
-        assert len(buffer) == (15 if ends else 12)
-        flags = buffer.dones if ends else buffer.truncateds
-        assert [place for place, flag in enumerate(flags) if flag] == ([4, 9, 14] if ends else [3, 7, 11])
-        assert buffer.rewards[0] == DEMONSTRATION
-    for choices, text in [
-        ({"state_keys": None}, "state_keys"),
-        ({"state_keys": [STATE], "capacity": 14}, "at least 15"),
-        ({"state_keys": ["observation.else"]}, "observation.else"),
-    ]:
-        with pytest.raises(ValueError, match=text):
-            ReplayBuffer.from_lerobot_dataset(dataset, "cpu", **choices)

@@ -137,6 +137,20 @@ def test_features_that_look_like_ends_successors_or_rewards_are_refused(name: st
         ReplayBuffer.from_lerobot_dataset(last, "cpu", [STATE], use_drq=False)
 
 
+@pytest.mark.parametrize(
+    ("choices", "text"),
+    [
+        ({"state_keys": None}, "state_keys"),
+        ({"capacity": 1}, r"at least \d"),
+        ({"state_keys": ["observation.else"]}, "else"),
+    ],
+)
+def test_choices_that_no_data_set_fits_are_refused(choices: dict[str, Any], text: str) -> None:
+    frames, _ = frames_of(np.random.default_rng(0))
+    with pytest.raises(ValueError, match=text):
+        ReplayBuffer.from_lerobot_dataset(frames, "cpu", **{"state_keys": [STATE], **choices})
+
+
 def test_next_observations_of_some_keys_are_refused() -> None:
     frames, _ = frames_of(np.random.default_rng(0))
     two = [frame | {"observation.more": frame[STATE], "next.observation.more": frame[STATE]} for frame in frames]

@@ -163,16 +163,25 @@ def test_without_replacement_nothing_repeats_when_a_shard_dies() -> None:
 # Lives.
 
 
-def test_no_update_lands_on_another_step_and_no_id_is_used_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_shard_comes_back_with_what_it_saved_and_no_id_is_used_twice(saves: bool, tmp_path: Path) -> None:
     """Let a shard die and come back from a save older than its last steps, twice; late updates name all lives."""
-    shards, lines = made(save_dir=str(tmp_path))
-    envs, known = filled(shards), set[int]()
-    old = shards.sample(400).ids
-    known |= set(old.tolist())
-    lines.objects[1].save_by_clock()
+    shards, lines = made(save_dir=str(tmp_path) if saves else None)
+
+    def own() -> set[int]:
+        """Return the ids of the shard's steps."""
+        shards.stats()  # after which it is known how much they have
+        batch = shards.sample(900)
+        check_items(batch)
+        return {key for key in batch.ids.tolist() if key % 3 == 1}
+
+    envs = filled(shards)
+    kept, lost = own() if saves else set(), 20 if saves else 60
+    if saves:
+        lines.objects[1].save_by_clock()
     filled(shards, 10, envs)
-    lost = np.array([key for key in shards.sample(900).ids.tolist() if key % 3 == 1 and key // LANES >= 20])
-    assert len(lost)
+    late = own() - kept
+    assert late
     for life in (1, 2):
         lines.kill(1)
         shards.sample(10)
@@ -181,22 +190,18 @@ def test_no_update_lands_on_another_step_and_no_id_is_used_twice(tmp_path: Path)
         shards.sample(10)
         shards.sample(10)
         stats = shards.stats()
-        assert (stats.missing, stats.shards[1].life, stats.lost) == ((), life, 20 * life)
-        rows = {key for key in shards.sample(900).ids.tolist() if key % 3 == 1}
-        assert rows == {key for key in old.tolist() if key % 3 == 1}  # what was saved has the ids that it had
-        assert shards.update_priorities(lost, np.full(len(lost), 99.0)) == 0
+        assert (stats.missing, stats.shards[1].life, stats.lost) == ((), life, lost)
+        assert own() == kept  # what was saved has the ids that it had
+        assert shards.update_priorities([*late], np.full(len(late), 99.0)) == 0
         if life == 1:
-            new = filled(shards, 10, envs)
-            batch = shards.sample(900)
-            check_items(batch)
-            fresh = {key for key in batch.ids.tolist() if key % 3 == 1} - rows
+            filled(shards, 10, envs)
+            fresh, lost = own() - kept, lost + 20
             assert {key // LANES >> ROW_BITS for key in fresh} == {1}
-            assert fresh.isdisjoint(lost.tolist())
-            assert shards.update_priorities(lost, np.full(len(lost), 99.0)) == 0
-            assert shards.update_priorities(sorted(fresh), np.full(len(fresh), 0.5)) == len(fresh)
-            lost = np.array([*lost, *fresh])
-            assert new is envs
-    assert shards.stats().stale_updates > len(lost)
+            assert not fresh & late
+            assert shards.update_priorities([*late], np.full(len(late), 99.0)) == 0
+            assert shards.update_priorities([*fresh], np.full(len(fresh), 0.5)) == len(fresh)
+            late |= fresh
+    assert shards.stats().stale_updates > len(late)
 
 
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
@@ -238,25 +243,6 @@ def test_late_updates_land_on_their_own_step_or_nowhere(rounds: int, late: int, 
 def code(obs: Any) -> Any:
     """Return a number for each step: its lane and its time."""
     return 1.0 + obs[..., 0] + LANES * obs[..., 1]
-
-
-def test_a_shard_without_saves_comes_back_empty() -> None:
-    shards, lines = made()
-    envs = filled(shards)
-    before = shards.sample(300).ids
-    lines.kill(1)
-    shards.sample(4)
-    lines.restart(1)
-    lines.seconds += 1
-    filled(shards, 20, envs)
-    shards.stats()
-    batch = shards.sample(600)
-    check_items(batch)
-    again = batch.ids[batch.ids % 3 == 1]
-    assert len(again)
-    assert not set(again.tolist()) & set(before.tolist())
-    assert shards.stats().lost == 40
-    assert shards.update_priorities(before, np.ones(300)) == (before % 3 != 1).sum()
 
 
 def test_ids_name_one_step_whatever_the_lives() -> None:
