@@ -23,11 +23,6 @@ from relive.storage.shared import segments
 pytestmark = [pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning"), native]
 
 
-@pytest.fixture(params=["shared", "mapped"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path):
-    return relive.Shared() if request.param == "shared" else relive.Mapped(tmp_path / "ring")
-
-
 class Told:
     """The id of the last step that a process says it has added, which outlives it."""
 
