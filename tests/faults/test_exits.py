@@ -36,8 +36,8 @@ if work == "trajectories":
 
 def draw_ahead():
     with buffer.prefetch(2000) as batches:
-        for _ in range(6):
-            next(batches)
+        for _ in zip(range(6), batches):  # a buffer that ends ends them
+            pass
 
 def repeat(call):
     while True:
