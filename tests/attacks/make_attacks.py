@@ -153,7 +153,7 @@ def index() -> Iterator[Attack]:
         do = sql("UPDATE facts SET value = ? WHERE name = 'counter'", value)
         yield Attack(f"counter = {value!r:.20}", "relive", do, noticed=True)
     schema = {
-        "another version": "UPDATE facts SET value = '2' WHERE name = 'version'",
+        "another version": "UPDATE facts SET value = '9' WHERE name = 'version'",
         "a view": "CREATE VIEW v AS SELECT * FROM trajectories",
         "a trigger": "CREATE TRIGGER t AFTER INSERT ON facts BEGIN DELETE FROM trajectories; END",
         "an index": "CREATE INDEX i ON trajectories (abs(id))",

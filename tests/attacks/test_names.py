@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import sqlite3
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from make_attacks import FILE, INDEX, special
+from make_attacks import FILE, INDEX, special, sql
 from rollouts import simple
 from system_calls import open_files, watched
 
@@ -83,13 +82,20 @@ def test_one_writes_to_a_directory(good: Path) -> None:
                 job()
 
 
+def test_a_load_into_a_directory_is_durable(good: Path, folder: Path) -> None:
+    """Check that every name is synced: those until the index knows the files, and those afterwards."""
+    with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
+        buffer.load_checkpoint(good)
+        told = [name for name, args, _ in system.trace if name in ("link", "rename") or (name == "fsync" and args[1])]
+    assert [name for name, _ in itertools.groupby(told)][-4:] == ["link", "fsync", "rename", "fsync"]
+
+
 @pytest.mark.parametrize("half", [False, True])
 def test_a_wrong_index_deletes_no_trajectory(half: bool, good: Path) -> None:
     """Check that a file missing in the index is only deleted as removed if the index is right; also in half a load."""
-    with contextlib.closing(sqlite3.connect(good / INDEX)) as db, db:
-        db.execute("UPDATE trajectories SET id = 2000 WHERE place = 2")
-        if half:
-            db.execute("INSERT OR REPLACE INTO facts VALUES ('half_loaded', '1')")
+    sql("UPDATE trajectories SET id = 2000 WHERE place = 2")(good)
+    if half:
+        sql("INSERT OR REPLACE INTO facts VALUES ('half_loaded', '1')")(good)
     with pytest.warns(ReliveWarning, match="left out 1 trajectory"), TrajectoryReplayBuffer(good) as buffer:
         assert len(buffer) == 2
     assert (good / FILE).exists()
@@ -185,7 +191,6 @@ def test_what_a_save_removed_does_not_come_back(folder: Path) -> None:
 @pytest.mark.parametrize("cache", [0, 9])
 def test_fields_that_the_index_calls_otherwise(cache: int, good: Path) -> None:
     """Check row by row, and with whole files that are kept in memory."""
-    with contextlib.closing(sqlite3.connect(good / INDEX)) as db, db:
-        db.execute("UPDATE layouts SET columns = replace(columns, 'rewards', 'rewardr')")
+    sql("UPDATE layouts SET columns = replace(columns, 'rewards', 'rewardr')")(good)
     with pytest.raises(StorageError, match="has other fields"):
         reader(good, cache).sample(50)

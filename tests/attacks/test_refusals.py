@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from make_attacks import sql
 
 from relive.errors import CorruptionError, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
@@ -161,8 +162,7 @@ def test_fields_that_cannot_be(name: str) -> None:
 def test_what_the_index_alone_says_of_a_file(lie: str, tmp_path: Path) -> None:
     with TrajectoryReplayBuffer(tmp_path) as buffer:
         buffer.add_trajectories([{"rewards": np.zeros((3, 2), np.float32)}])
-    with contextlib.closing(sqlite3.connect(tmp_path / NAME)) as db, db:
-        db.execute(f"UPDATE trajectories SET {lie}")
+    sql(f"UPDATE trajectories SET {lie}")(tmp_path)
     assert len(verify(tmp_path)) == 1
 
 
@@ -258,8 +258,7 @@ def test_a_tree_that_leads_to_the_same_rows_again_and_again(tmp_path: Path) -> N
 
 def test_a_value_of_megabytes(tmp_path: Path) -> None:
     listed(tmp_path, entry())
-    with contextlib.closing(sqlite3.connect(tmp_path / NAME)) as db, db:
-        db.execute("UPDATE layouts SET columns = columns || ?", (" " * (2 << 20),))
+    sql("UPDATE layouts SET columns = columns || ?", " " * (2 << 20))(tmp_path)
     with pytest.raises(StorageError, match="too big"):
         read(str(tmp_path))
 
@@ -267,9 +266,7 @@ def test_a_value_of_megabytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("counter", "text"), [(-1, "counter -1"), (2**53 + 1, "counter"), ("x", "invalid literal")])
 def test_a_counter_that_cannot_be(counter: Any, text: str, tmp_path: Path) -> None:
     listed(tmp_path, entry())
-    catalog = Catalog(str(tmp_path))
-    catalog.add((), {"counter": counter})
-    catalog.close()
+    sql("UPDATE facts SET value = ? WHERE name = 'counter'", str(counter))(tmp_path)
     with pytest.raises(StorageError, match=text):
         read(str(tmp_path))
 
@@ -337,9 +334,7 @@ def resumed(folder: Path, told: Any) -> TrajectoryReplayBuffer:
     buffer = TrajectoryReplayBuffer(seed=1)
     buffer.add_trajectories([{"rewards": np.arange(600).reshape(300, 2, 1)}])
     buffer.save_checkpoint(folder)
-    catalog = Catalog(str(folder))
-    catalog.add((), {"draws": json.dumps(told)})
-    catalog.close()
+    sql("INSERT OR REPLACE INTO facts VALUES ('draws', ?)", json.dumps(told))(folder)
     buffer.load_checkpoint(folder)
     return buffer
 

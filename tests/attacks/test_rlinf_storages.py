@@ -7,11 +7,9 @@ import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from depth import some
 
 from relive import Trajectory
@@ -95,18 +93,3 @@ def test_a_record_of_another_size_is_refused(which: int, what: str, tmp_path: Pa
     with pytest.raises(CorruptionError, match=file.name):
         convert(tmp_path / "saved", tmp_path / "made")
     assert [name for name, _ in verify(tmp_path / "saved")] == [file.name]
-
-
-def test_tensors_that_share_a_storage_or_have_no_bytes_are_taken(tmp_path: Path) -> None:
-    """As `torch.save` writes them: a storage has one record, whoever shows which part of it."""
-    (file, _) = saved(tmp_path / "saved")
-    numbers = torch.arange(2 * 8 * 2 * 3, dtype=torch.float32).reshape(2, 8, 2, 3)
-    tree: dict[str, Any] = {"max_episode_length": 8, "model_weights_id": "w", "curr_obs": {}, "next_obs": {}}
-    tree |= {"rewards": torch.ones(8, 2, 1), "actions": numbers[1], "dones": torch.zeros(8, 2, 1, dtype=torch.bool)}
-    others = {"others": [torch.zeros(0), torch.ones(3)]}
-    torch.save({**tree, "forward_inputs": {"a": numbers[0]}, **others}, file)
-    with closing(TrajectoryReplayBuffer(seed=0)) as buffer:
-        buffer.load_checkpoint(tmp_path / "saved")
-        loaded = buffer.load_trajectory(0)
-        assert np.array_equal(loaded.actions, numbers[1].numpy())
-        assert np.array_equal(loaded.forward_inputs["a"], numbers[0].numpy())

@@ -110,24 +110,6 @@ def test_a_buffer_that_nothing_holds(kind: str, tmp_path: Path) -> None:
     assert held() is None
 
 
-def test_many_dropped_buffers_leave_no_memory(tmp_path: Path) -> None:
-    resource = pytest.importorskip("resource")
-    schema = relive.Schema(obs=relive.Field((1000,)), action=relive.Field())
-
-    def one(number: int) -> None:
-        buffer = relive.ReplayBuffer(schema, 5000)
-        buffer.autosave(tmp_path / f"{number}", every=60.0)
-        zeros, no = np.zeros((5000, 1000), np.float32), np.zeros(5000, bool)
-        buffer.extend(obs=zeros, action=no, reward=no, next_obs=zeros, terminated=no, truncated=no)
-
-    one(0)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for number in range(1, 8):
-        one(number)
-    gc.collect()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000, "kB; each has 20 MB of steps"
-
-
 def test_a_failed_end_can_be_tried_again(tmp_path: Path) -> None:
     for close in ("saving", "buffer"):
         buffer = made()
@@ -199,12 +181,6 @@ def test_one_autosave_a_directory(tmp_path: Path) -> None:
     with going_on.autosave(tmp_path):
         add(going_on, 1)
     assert len(relive.load(tmp_path)) == 7
-
-
-def test_a_killed_program_keeps_no_directory(tmp_path: Path) -> None:
-    ran("fill(made(every=0.1))\ntime.sleep(0.3)\nos.kill(os.getpid(), signal.SIGKILL)", tmp_path)
-    with relive.load(tmp_path).autosave(tmp_path):
-        pass
 
 
 def test_saves_by_hand_in_turn_are_told(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from depth import LONG
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from whole_rows import native
 
@@ -64,6 +65,7 @@ def facts(buffer: relive.ReplayBuffer) -> list[np.ndarray]:
     capacity=st.sampled_from([None, 20, 200]),
     again=st.booleans(),
 )
+@settings(max_examples=settings().max_examples // (1 if LONG else 2))
 def test_a_load_goes_on(
     before: list[tuple[int, int]],
     after: list[tuple[int, int]],

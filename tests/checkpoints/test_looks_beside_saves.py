@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from autosaved import add, made
 from depth import LONG
 from moving_directory import written_by
 
@@ -73,7 +74,7 @@ def test_what_is_replaced_meanwhile_is_no_damage(keep, shards, folder):
 
 @pytest.mark.parametrize("call", [relive.load, inspection.inspect, inspection.verify, inspection.is_saved])
 def test_a_listing_may_miss_the_save_that_goes_and_the_one_that_comes(call, folder, monkeypatch):
-    relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100).save(folder)
+    made().save(folder)
     whole, listed = Folder.sizes, []
 
     def sizes(self):
@@ -88,10 +89,9 @@ def test_a_listing_may_miss_the_save_that_goes_and_the_one_that_comes(call, fold
 
 def test_what_is_damaged_is_said_at_once(folder):
     """Damage a file that a present save still needs, and a manifest; ask for a save that is gone."""
-    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
-    buffer = relive.ReplayBuffer(schema, 100, seed=0)
-    for t in range(3):
-        buffer.add(obs=t, action=0, reward=t, next_obs=t + 1, terminated=False, truncated=False)
+    buffer = made()
+    for _ in range(3):
+        add(buffer)
         buffer.save(folder, keep=2)
     state, manifest = folder / "state-0000000003.safetensors", folder / "save-0000000002.json"
     kept = state.read_bytes()

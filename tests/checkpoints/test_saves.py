@@ -42,7 +42,10 @@ def files(path: Path) -> dict[str, int]:
 def test_a_second_save_writes_what_is_new(tmp_path: Path) -> None:
     buffer = make(40_000, sampler=relive.Prioritized())
     fill(buffer, 18_000)
-    first = buffer.save(tmp_path)
+    first = buffer.save(tmp_path, wait=False)
+    assert first.wait() is first
+    assert (first.done, first.seconds > 0) == (True, True)
+    assert re.fullmatch(r"Saved\(.*, number=1, .*\)", repr(first))
     fill(buffer, 180)
     second = buffer.save(tmp_path)
     assert (first.number, second.number) == (1, 2)
@@ -128,19 +131,6 @@ def test_saves_are_kept(tmp_path: Path) -> None:
     assert buffer.save(tmp_path, keep=1).number == 7
     assert relive.load(tmp_path).stats().added == buffer.stats().added
     assert len([*tmp_path.glob("*.json")]) == 1
-
-
-def test_what_is_saved_without_waiting_is_an_instant(tmp_path: Path) -> None:
-    buffer = make()
-    fill(buffer, 300)
-    expected = pickle.loads(pickle.dumps(buffer))
-    saved = buffer.save(tmp_path, wait=False)
-    fill(buffer, 900)
-    assert re.fullmatch(r"Saved\(.*, number=1, .*\)", repr(saved))
-    assert saved.wait() is saved
-    assert saved.done
-    assert saved.seconds > 0
-    assert_same_batch(relive.load(tmp_path).sample(64), expected.sample(64))
 
 
 @pytest.mark.parametrize("ours", [relive.Prioritized(alpha=0.5), relive.Prioritized(newest="stored")])

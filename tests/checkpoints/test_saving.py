@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from configs import Config, configs
-from depth import some
+from depth import LONG, some
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import Call, attempt, programs, vars_of
@@ -145,6 +145,7 @@ def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Cal
     st.integers(1, 200),
     st.randoms(use_true_random=False),
 )
+@settings(max_examples=settings().max_examples // (1 if LONG else 2))
 def test_a_file_is_its_arrays_whatever_order_their_bytes_come_in(
     sizes: list[int], shorter: int, most: int, random: Random
 ) -> None:

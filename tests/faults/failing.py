@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 from rollouts import leaves, simple
 from system_calls import Done, fault
 
@@ -54,3 +55,9 @@ def serials(buffer: TrajectoryReplayBuffer) -> list[int]:
 @lru_cache(maxsize=256)
 def written(serial: int) -> dict[str, Any]:
     return dict(leaves(simple(serial, length=2)))
+
+
+def pictured(serial: int, length: int, cells: int = 4) -> dict[str, Any]:
+    """Make a trajectory that also has an image of a kilobyte for each step, which is compressed."""
+    image = np.full((length, 2, 1024), serial % 251, np.uint8)
+    return simple(serial, length=length, cells=cells) | {"image": image}

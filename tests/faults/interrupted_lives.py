@@ -297,10 +297,6 @@ class State:
         self.generator = buffer.rng.bit_generator.state
         self._watched = buffer._core.ring.kernel.watched
 
-    def attribute(self, owner: object, name: str) -> Any:
-        """Return the recorded value of an attribute."""
-        return next(attributes[name] for found, attributes in self._attributes if found is owner)
-
     def restore(self) -> None:
         for owner, attributes in self._attributes:
             vars(owner).update(attributes)

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from failing import pictured
 from forking import forked
-from rollouts import leaves, simple
+from rollouts import leaves
 from saved_lives import build, live, numbers, only_saves, rounds_of
 from system_calls import watched
 
@@ -40,8 +41,7 @@ KEEP = {"max_trajectories": 7, "cache_size": 3, "queue_bytes": 20_000, "compress
 @lru_cache(maxsize=4096)
 def given(serial: int) -> dict[str, Any]:
     """Make the trajectory of a serial number: some bytes, or some hundred thousand."""
-    length = 30 if serial % 11 == 0 else 1 + serial % 4
-    return simple(serial, length=length, cells=400) | {"image": np.full((length, 2, 1024), serial % 251, np.uint8)}
+    return pictured(serial, 30 if serial % 11 == 0 else 1 + serial % 4, 400)
 
 
 class Pipe:

@@ -65,11 +65,12 @@ def flips(folder: Path, stride: int) -> Iterator[str]:
         file.write_bytes(data)
 
 
-@pytest.mark.parametrize(("stride", "found"), [(1301, 17), pytest.param(1, 80_000 // 8, marks=pytest.mark.slow)])
-def test_flipped_bits(stride: int, found: int, saved: Path, record_property: Any) -> None:
+@pytest.mark.parametrize("stride", [1301, pytest.param(1, marks=pytest.mark.slow)])
+def test_flipped_bits(stride: int, saved: Path, record_property: Any) -> None:
     told = list(flips(saved, stride))
     record_property("cases", len(told))
-    assert sum("offset" in text for text in told) > found
+    assert len(told) > 80_000 / stride
+    assert sum("offset" in text for text in told) > len(told) / 16
     assert rounds_of(relive.load(saved, number=1), [2]) == 2
 
 

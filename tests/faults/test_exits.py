@@ -34,37 +34,21 @@ if work == "trajectories":
         trajectories.add_trajectories([Trajectory(rewards=np.zeros((2000, 1, 1)))])
     trajectories.sample(1)
 
-def draw():
-    buffer.sample(2000)
-
-def update():
-    batch = buffer.sample(2000)
-    buffer.update_priorities(batch.ids, np.ones(2000))
-
-def add():
-    buffer.extend(**steps)
-
-def save():
-    buffer.save(f"{folder}/{threading.get_ident()}")
-
-def load():
-    relive.load(folder).sample(2000)
-
 def draw_ahead():
     with buffer.prefetch(2000) as batches:
-        for number, _ in enumerate(batches):
-            if number == 5:
-                break
-
-def trajectories_():
-    trajectories.sample(8)
+        for _ in zip(range(6), batches):  # a buffer that ends ends them
+            pass
 
 def repeat(call):
     while True:
         call()
 
-calls = {"draw": [draw] * 2, "all": [draw, update, add, draw_ahead], "save": [save, draw], "load": [load, load]}
-for call in calls.get(work) or [trajectories_] * 2:
+draw = lambda: buffer.sample(2000)
+update = lambda: buffer.update_priorities(draw().ids, np.ones(2000))
+calls = {"draw": [draw] * 2, "all": [draw, update, lambda: buffer.extend(**steps), draw_ahead],
+         "save": [lambda: buffer.save(f"{folder}/{threading.get_ident()}"), draw],
+         "load": [lambda: relive.load(folder).sample(2000)] * 2, "trajectories": [lambda: trajectories.sample(8)] * 2}
+for call in calls[work]:
     threading.Thread(target=repeat, args=(call,), daemon=True).start()
 time.sleep(0.03)
 """

@@ -20,8 +20,10 @@ import numpy as np
 import pytest
 from depth import eventually, soon
 from storages import NAMES
+from system_calls import watched
 
 import relive
+from relive.testing._lives import BACK_ENDS
 
 FORKS = int(os.environ.get("RELIVE_FORKS", "1000"))
 PATIENCE = 20  # seconds after which a child is taken to wait for ever
@@ -176,14 +178,9 @@ def test_a_fork_waits_for_an_import(module: str, call: Callable[..., object], fo
     assert in_a_child(parent) == "done"
 
 
-def test_a_child_that_is_forked_while_a_save_is_written_saves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_is_forked_while_a_save_is_written_saves(folder: Path) -> None:
     """Check that the child neither waits for the parent's save nor copies rows for it."""
-    from relive.checkpoints import _save_task
-
-    go_on, write = threading.Event(), _save_task._written
-    monkeypatch.setattr(_save_task, "_written", lambda *given: go_on.wait() and write(*given))
-    buffer = made("ram")
-    saving = buffer.save(folder / "parent", wait=False)
+    go_on, buffer = threading.Event(), made("ram")
 
     def child() -> None:
         go_on.set()
@@ -196,12 +193,15 @@ def test_a_child_that_is_forked_while_a_save_is_written_saves(folder: Path, monk
         with pytest.raises(relive.errors.StorageError, match="is being written there"):
             buffer.save(folder / "parent")
 
-    try:
-        assert in_a_child(child) == "done"
-        assert not saving.done
-    finally:
-        go_on.set()
-    saving.wait()
+    with watched(BACK_ENDS[-1]) as system:
+        system.before = lambda name, _: go_on.wait() if name == "write" else None
+        saving = buffer.save(folder / "parent", wait=False)
+        try:
+            assert in_a_child(child) == "done"
+            assert not saving.done
+        finally:
+            go_on.set()
+        saving.wait()
     assert len(relive.load(folder / "parent")) == 80
     assert len(relive.load(folder / "child")) == 40 + 1000
 

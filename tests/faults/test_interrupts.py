@@ -91,14 +91,14 @@ def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernel
 
 
 @pytest.mark.parametrize("how", ["loaded", "shared"])
-def test_calls_of_other_buffers_are_interrupted(how: str, tmp_path: Path, record_property: Any) -> None:
+def test_calls_of_other_buffers_are_interrupted(how: str, folder: Path, record_property: Any) -> None:
     """Interrupt calls of a loaded buffer, and of one in shared memory."""
     if how == "shared" and not _kernels.is_native():
         pytest.skip("the NumPy kernels cannot share")
     buffer, streams = lived(SAMPLERS["prioritized"], 23, RecordedShared() if how == "shared" else None)
     if how == "loaded":
-        buffer.save(tmp_path)
-        buffer = relive.load(tmp_path, storage=Recorded())
+        buffer.save(folder)
+        buffer = relive.load(folder, storage=Recorded())
     cases = 0
     for name in calls(buffer, streams):
         twins = Twins(buffer, streams, name)
@@ -138,23 +138,23 @@ def test_a_call_with_a_limiter_interrupted_at_any_line_has_happened_or_not(name:
 
 
 @pytest.mark.slow
-def test_a_save_interrupted_at_any_line_is_complete_or_not_there(tmp_path: Path, record_property: Any) -> None:
+def test_a_save_interrupted_at_any_line_is_complete_or_not_there(folder: Path, record_property: Any) -> None:
     """Check that the buffer can be saved again, and that a load gives one of its states."""
     buffer, streams = lived(SAMPLERS["prioritized"], 23)
-    buffer.save(tmp_path)
+    buffer.save(folder)
     buffer.add(**streams.step())
-    states = [relive.load(tmp_path), pickle.loads(pickle.dumps(buffer))]
+    states = [relive.load(folder), pickle.loads(pickle.dumps(buffer))]
     expected = [seen(state, streams) for state in states]
-    lines = run(lambda: pickle.loads(pickle.dumps(buffer)).save(tmp_path / "elsewhere"))
+    lines = run(lambda: pickle.loads(pickle.dumps(buffer)).save(folder / "elsewhere"))
     moments = some(range(0, len(lines), 251), 10)
     record_property("cases", len(moments))
     for at in moments:
         with contextlib.suppress(Interrupt):
-            run(lambda: buffer.save(tmp_path), interrupted_at(at))
+            run(lambda: buffer.save(folder), interrupted_at(at))
         let_go(buffer)
-        assert_one_of(expected, seen(relive.load(tmp_path), streams))
-    buffer.save(tmp_path)
-    np.testing.assert_equal(seen(relive.load(tmp_path), streams), expected[1])
+        assert_one_of(expected, seen(relive.load(folder), streams))
+    buffer.save(folder)
+    np.testing.assert_equal(seen(relive.load(folder), streams), expected[1])
     np.testing.assert_equal(seen(buffer, streams), expected[1])
 
 

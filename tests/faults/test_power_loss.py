@@ -19,12 +19,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 from depth import LONG
+from failing import pictured
 from power import Event
 from recording import Explorer, Recorder
-from rollouts import leaves, simple
+from rollouts import leaves
 
 from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._catalog import NAME
@@ -56,8 +56,7 @@ class Wanted(NamedTuple):
 @cache
 def given(serial: int) -> dict[str, Any]:
     """Make the trajectory of a serial number."""
-    length = 1 + serial % 5 * 7
-    return simple(serial, length=length) | {"image": np.full((length, 2, 1024), serial % 251, np.uint8)}
+    return pictured(serial, 1 + serial % 5 * 7)
 
 
 @cache

@@ -1,10 +1,13 @@
-"""Directories in memory."""
+"""Directories in memory, and the storages that processes share."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import relive
 
 
 @pytest.fixture
@@ -13,3 +16,8 @@ def tmp_path(folder: Path) -> Path:
     path = folder / "made"
     path.mkdir()
     return path
+
+
+@pytest.fixture(params=["shared", "mapped"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return relive.Shared() if request.param == "shared" else relive.Mapped(tmp_path / "ring")

@@ -9,7 +9,6 @@ import pytest
 from depth import LONG
 from forked_storage import Forked
 from forking import forked
-from shipped import SAMPLERS
 from whole_rows import make, native, steps, torn
 
 import relive
@@ -35,32 +34,10 @@ def assert_alike(ours: relive.ReplayBuffer, alone: relive.ReplayBuffer, draws: i
     assert counted(ours) == counted(alone)
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_the_parent_draws_what_a_forked_child_wrote(name: str) -> None:
-    sampler = SAMPLERS[name]
-    given = {"priority": np.linspace(0.0, 9.0, 29)[None]} if sampler.prioritizes else {}
+@pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized()], ids=repr)
+def test_two_writers_lose_nothing(sampler: relive.Uniform) -> None:
+    """Check that the parent draws what forked children wrote, to a storage of one's own, and cut."""
 
-    def first(buffer: relive.ReplayBuffer) -> None:  # goes round, with a cut and an end
-        for t in range(0, 60, 20):
-            buffer.extend(**steps(3, t, 20, 1))
-            buffer.extend(**{**steps(3, t, 20, 0), "terminated": np.arange(20)[None] == 7})
-        buffer.cut([0])
-
-    def second(buffer: relive.ReplayBuffer) -> None:
-        buffer.extend(**steps(3, 61, 29, 0), **given)
-
-    ours, alone = (make(3, 40, sampler=sampler, storage=storage) for storage in (Forked(), relive.Ram()))
-    for buffer in (ours, alone):
-        buffer.extend(**steps(3, 90, 2, 1))
-        buffer.sample(1)
-    for write in (first, second):
-        with forked(lambda write=write: write(ours)):
-            pass
-        write(alone)
-        assert_alike(ours, alone)
-
-
-def test_two_writers_lose_nothing() -> None:
     def write(buffer: relive.ReplayBuffer, lane: int) -> None:
         for t in range(0, 2000, 5):
             ids = buffer.extend(**steps(5, t, 5, lane))
@@ -68,7 +45,7 @@ def test_two_writers_lose_nothing() -> None:
             if t % 500 == 0:
                 buffer.cut([lane])
 
-    ours, alone = (make(5, 3000, storage=storage) for storage in (Forked(), relive.Ram()))
+    ours, alone = (make(5, 3000, sampler=sampler, storage=storage) for storage in (Forked(), relive.Ram()))
     with forked(lambda: write(ours, 0)), forked(lambda: write(ours, 1)):
         pass
     for lane in (0, 1):

@@ -23,15 +23,14 @@ SCHEMA = relive.Schema(obs=relive.Field(2), action=relive.Field())
 STEP = dict(obs=[0, 0], action=0, reward=0, next_obs=[0, 0], terminated=False, truncated=False)
 
 
-def write(writer):
-    for _ in range(5):
-        writer.add(**STEP)
-    writer.close()
-
-
 def leave(writer):
     for _ in range(5):
         writer.add(**STEP)
+
+
+def write(writer):
+    leave(writer)
+    writer.close()
 
 
 def fresh(**choices):

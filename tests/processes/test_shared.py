@@ -19,6 +19,7 @@ from shipped import SAMPLERS
 from whole_rows import make, native, steps, torn
 
 import relive
+from relive._ring import kernels
 from relive.processes._description import CHOICES, BufferDescription
 from relive.processes.joint import JointAccess
 from relive.storage import Shared
@@ -27,22 +28,14 @@ from relive.storage._segment import Segment
 pytestmark = [pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning"), native]
 
 
-def storages(tmp_path: Path) -> dict[str, object]:
-    return {"shared": relive.Shared(), "mapped": relive.Mapped(tmp_path / "ring")}
-
-
-@pytest.fixture(params=["shared", "mapped"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path):
-    return storages(tmp_path)[request.param]
-
-
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_who_writes_makes_no_difference(name: str, tmp_path: Path) -> None:
     """Check that creator, a local writer and a forked one get the same ids, batches and priorities."""
     given = {"priority": np.linspace(0.0, 9.0, 20)[None]} if SAMPLERS[name].prioritizes else {}
     with ExitStack() as stack:
         made = [
-            make(3, 40, sampler=SAMPLERS[name], storage=each) for each in (*storages(tmp_path).values(), relive.Ram())
+            make(3, 40, sampler=SAMPLERS[name], storage=each)
+            for each in (relive.Shared(), relive.Mapped(tmp_path / "ring"), relive.Ram())
         ]
         shared, mapped, alone = (stack.enter_context(buffer) for buffer in made)
         writers = stack.enter_context(shared.writer([0])), stack.enter_context(relive.Writer(mapped.storage.path, [1]))
@@ -233,11 +226,8 @@ def test_a_full_file_system_is_an_error_at_construction(monkeypatch: pytest.Monk
 
 
 def test_the_numpy_kernels_cannot_share() -> None:
-    code = "import relive; schema = relive.Schema(obs=relive.Field(), action=relive.Field())\n"
-    code += "relive.ReplayBuffer(schema, 9, storage=relive.Shared())"
-    environment = {**os.environ, "RELIVE_KERNELS": "numpy"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert "publish steps in order" in done.stderr
+    with kernels.use("numpy"), pytest.raises(relive.ArgumentError, match="publish steps in order"):
+        make(3, 40, storage=relive.Shared())
 
 
 def test_names_are_random_unless_given() -> None:

@@ -136,7 +136,7 @@ def lengths(seconds: float) -> list[tuple[int, int, float]]:
 
 @pytest.mark.parametrize(
     ("size", "rows", "seconds"),
-    some(lengths(0.4), 2) + [pytest.param(*case, marks=pytest.mark.slow) for case in lengths(100.0)],
+    some(lengths(0.25), 2) + [pytest.param(*case, marks=pytest.mark.slow) for case in lengths(100.0)],
 )
 def test_no_torn_row_is_ever_drawn(size: int, rows: int, seconds: float, record_property: Any) -> None:
     stack = (size, rows) == STACKED
@@ -147,7 +147,7 @@ def test_no_torn_row_is_ever_drawn(size: int, rows: int, seconds: float, record_
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.parametrize("seconds", [0.4, pytest.param(100.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [0.25, pytest.param(100.0, marks=pytest.mark.slow)])
 def test_no_torn_window_is_ever_drawn(mapped: bool, seconds: float, tmp_path: Path, record_property: Any) -> None:
     storage = relive.Mapped(tmp_path / "ring") if mapped else relive.Shared()
     seen, bad = hunt(4096, 16, seconds, SAMPLERS[2 * mapped], item=WINDOWS, storage=storage)

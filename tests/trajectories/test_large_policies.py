@@ -164,11 +164,6 @@ def test_rules_leave_trajectories_out(rules: dict[str, Any], allowed: set[int], 
         assert set(buffer.sample(200).rewards[:, 0].astype(int).tolist()) == allowed
 
 
-def shares(buffer: TrajectoryReplayBuffer, draws: int = 60, **rules: Any) -> np.ndarray:
-    numbers = np.concatenate([buffer.sample(100, **rules).rewards[:, 0] for _ in range(draws)]).astype(int)
-    return np.bincount(numbers, minlength=4) / len(numbers)
-
-
 @pytest.mark.parametrize(
     ("rules", "wanted"),
     [
@@ -186,7 +181,8 @@ def test_how_often_a_trajectory_is_drawn(rules: dict[str, Any], wanted: list[flo
     buffer.add_trajectories([rollout(number, steps=number + 1) for number in range(4)])
     expected = np.array(wanted) / sum(wanted)
     spread = np.sqrt(expected * (1 - expected) / 6_000)
-    assert (abs(shares(buffer, **rules) - expected) <= 5 * spread).all()
+    numbers = np.concatenate([buffer.sample(100, **rules).rewards[:, 0] for _ in range(60)]).astype(int)
+    assert (abs(np.bincount(numbers, minlength=4) / 6_000 - expected) <= 5 * spread).all()
 
 
 def test_rows_of_a_trajectory_are_equally_likely_under_rules() -> None:

@@ -197,24 +197,18 @@ def test_other_data_sets_are_refused_with_the_reason(folder: Path) -> None:
 
 
 def test_paths_of_images_are_not_followed(folder: Path) -> None:
-    to_lerobot([rollout(0)], folder)
-    (file,) = folder.glob("data/*/*.parquet")
-    table = parquet.read_table(file)
-    rows = [{"bytes": None, "path": "/etc/hostname"}] * table.num_rows
-    name = "observation.images.front"
-    images = pyarrow.array(rows, table.schema.field(name).type)
-    parquet.write_table(table.set_column(table.schema.get_field_index(name), name, images), file)
+    images(folder, None, path="/etc/hostname")
     with pytest.raises(StorageError, match="not inside the Parquet file"):
         list(from_lerobot(folder))
 
 
-def images(folder: Path, data: bytes, dtype: str = "image") -> None:
-    """Make a data set whose images are `data`."""
+def images(folder: Path, data: bytes | None, dtype: str = "image", path: str | None = None) -> None:
+    """Make a data set whose images are `data`, or elsewhere."""
     to_lerobot([rollout(0)], folder)
     (file,) = folder.glob("data/*/*.parquet")
     table = parquet.read_table(file)
     name = next(name for name in table.column_names if name.startswith("observation.images"))
-    column = pyarrow.array([{"bytes": data, "path": None}] * len(table), table.schema.field(name).type)
+    column = pyarrow.array([{"bytes": data, "path": path}] * len(table), table.schema.field(name).type)
     parquet.write_table(table.set_column(table.column_names.index(name), name, column), file)
     features = json.loads((folder / "meta/info.json").read_text())["features"]
     change(folder, features={**features, name: {**features[name], "dtype": dtype}})

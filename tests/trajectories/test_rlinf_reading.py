@@ -26,7 +26,9 @@ def test_every_dtype_is_read(kind: str, cache: int, folder: Path) -> None:
     content = fields()
     content["forward_inputs"] = {name: torch.from_numpy(numbers.astype(name)) for name in kinds}
     content["forward_inputs"]["half"] = torch.from_numpy(numbers).to(torch.bfloat16)
-    content["forward_inputs"]["part"] = torch.from_numpy(np.concatenate([numbers, numbers + 9]))[STEPS:]
+    shared = torch.from_numpy(np.concatenate([numbers, numbers + 9]))
+    content["forward_inputs"] |= {"first": shared[:STEPS], "part": shared[STEPS:]}
+    content["others"] = [torch.zeros(0), torch.ones(3)]  # a storage of no bytes, whose field is left out
     content["forward_inputs"]["deep"] = {"deeper": torch.from_numpy(numbers)}
     batch = rows(directory(folder / kind, [content], kind), cache).forward_inputs
     flat = numbers.reshape(-1, 2)
@@ -35,6 +37,7 @@ def test_every_dtype_is_read(kind: str, cache: int, folder: Path) -> None:
         np.testing.assert_array_equal(batch[name], flat.astype(name))
     assert batch.torch().half.dtype == torch.bfloat16
     np.testing.assert_array_equal(batch.torch().half.float(), flat)
+    np.testing.assert_array_equal(batch.first, flat)
     np.testing.assert_array_equal(batch.part, flat + 9)
     np.testing.assert_array_equal(batch.deep.deeper, flat)
 
@@ -104,18 +107,6 @@ def test_pickles_want_consent(folder: Path) -> None:
     path = directory(folder / "a", [fields()], "pkl")
     with pytest.raises(ArgumentError, match="`pkl` without `allow_pickle`"):
         TrajectoryReplayBuffer().load_checkpoint(path)
-
-
-def test_files_that_are_not_there(folder: Path) -> None:
-    path = directory(folder / "a", [fields(number) for number in range(4)])
-    (path / file(1)).unlink()
-    with pytest.warns(ReliveWarning, match="Expected the files of 4 trajectories, got 3"):
-        buffer = loaded(path)
-    assert buffer._store.index.records["id"].tolist() == [0, 2, 3]
-    for number in (0, 2, 3):
-        (path / file(number)).unlink()
-    with pytest.raises(StorageError, match="Expected the files of 4 trajectories, got none"):
-        loaded(path)
 
 
 def test_the_misspelt_index(folder: Path) -> None:

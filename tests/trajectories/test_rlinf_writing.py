@@ -118,16 +118,6 @@ def test_a_save_over_what_was_loaded(folder: Path) -> None:
     assert json.loads((folder / "metadata.json").read_text())["seed"] == 3
 
 
-def test_the_oldest_go(folder: Path) -> None:
-    buffer = buffer_of(4, max_trajectories=4)
-    buffer.save_checkpoint(folder)
-    buffer.add_trajectories([trajectory(4), trajectory(5)])
-    buffer.save_checkpoint(folder)
-    same_rows(folder, [2, 3, 4, 5])
-    assert len(list(folder.glob("trajectory_*.pt"))) == 4
-    assert json.loads((folder / "metadata.json").read_text())["trajectory_counter"] == 6
-
-
 @pytest.mark.parametrize("at", range(6))
 def test_an_interrupted_save_leaves_the_one_before(at: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = buffer_of(3, max_trajectories=4)
@@ -155,6 +145,8 @@ def test_an_interrupted_save_leaves_the_one_before(at: int, folder: Path, monkey
         assert len(again) == 3
     buffer.save_checkpoint(folder)
     same_rows(folder, [2, 3, 4, 5])
+    assert len(list(folder.glob("trajectory_*.pt"))) == 4
+    assert json.loads((folder / "metadata.json").read_text())["trajectory_counter"] == 6
 
 
 def test_a_generator_of_other_metadata_is_none(folder: Path) -> None:

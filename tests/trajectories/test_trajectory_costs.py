@@ -119,24 +119,6 @@ def test_what_has_been_written_is_let_go(folder):
         eventually(lambda: (gc.collect(), [block() for block in blocks])[1] == [None] * 5)
 
 
-@pytest.mark.parametrize(("size", "nbytes"), some([(0, 10**9), (4, 10**9), (50, 3000), (3, 0)], 3))
-def test_the_cache_is_bounded_in_trajectories_and_in_bytes(size, nbytes, folder):
-    options = {"cache_size": size, "cache_bytes": nbytes, "seed": 0}
-    for window in (0, 3):
-        with TrajectoryReplayBuffer(folder / str(window), sample_window_size=window, **options) as buffer:
-            for k in range(20):
-                buffer.add_trajectories([simple(k, length=1 + k % 9)])
-                buffer.sample(20)
-                if k % 5 == 4:
-                    buffer.sync()
-                    stats = buffer.get_stats()
-                    assert stats["cache_size"] <= size
-                    assert stats["memory_bytes"] <= nbytes
-            held = [block.nbytes for block in buffer._store.blocks.values()]
-            assert sum(held) == buffer.get_stats()["memory_bytes"]
-            assert held or not min(size, nbytes), "what fits is kept"
-
-
 def test_a_window_that_fits_is_read_once(folder):
     filled(folder, range(10)).close()
     with watched() as system, TrajectoryReplayBuffer(folder, cache_size=10, seed=0) as buffer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -75,16 +74,6 @@ def test_rlinfs_files_are_not_linked_because_it_writes_them_in_place(folder: Pat
     assert values(folder / "b") == [1, 2]
 
 
-def test_files_are_copied_where_they_cannot_be_linked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise OSError(18, "Invalid cross-device link")
-
-    source = directory(folder / "a", [1, 2, 3])
-    monkeypatch.setattr(os, "link", refuse)
-    split(source, 2, folder / "b")
-    assert values(folder / "b") == [1, 2]
-
-
 def test_the_generator_of_the_first_goes_on(folder: Path) -> None:
     buffers = [TrajectoryReplayBuffer(seed=rank) for rank in range(2)]
     for rank, buffer in enumerate(buffers):
@@ -98,14 +87,6 @@ def test_the_generator_of_the_first_goes_on(folder: Path) -> None:
     buffer = TrajectoryReplayBuffer()
     buffer.load_checkpoint(folder / "same")
     np.testing.assert_array_equal(buffer.sample(50).rewards, buffers[0].sample(50).rewards)
-
-
-def test_a_directory_in_use_can_be_read(folder: Path) -> None:
-    with TrajectoryReplayBuffer(folder / "live") as buffer:
-        buffer.add_trajectories([Trajectory(rewards=np.full((2, 1, 1), 5, np.float32))])
-        buffer.sync()
-        assert convert(folder / "live", folder / "copy") == 1
-    assert values(folder / "copy") == [5]
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "pt"])
