@@ -212,7 +212,7 @@ ITEMS = {
 }  # fmt: skip
 
 
-# The longest tests, and how many items they pass over for one that they take; CI's round on NumPy kernels takes others.
+# The longest tests take every second or third item, and CI's round on NumPy kernels others.
 LONGEST = {
     "test_extend_equals_repeated_adds_on_both_back_ends": 3, "test_every_sampler_draws_what_read_gives": 2,
     "test_a_batch_belongs_to_its_caller": 2,
