@@ -199,6 +199,7 @@ ITEMS = {
     "hindsight with chunks that ends": relabelled(3, anywhere, chunk=True, ends=True),
     "hindsight anywhere": relabelled(2, anywhere),
     "stacks in hindsight that ends": relabelled(3, "final", "stacked goals", ends=True),
+    "stacks in hindsight over episodes": relabelled(2, "episode", "stacked goals"),
     "discounts of steps": transitions("discounted", gamma=0.9),
     "n-step discounts": transitions("discounted", n_step=4, gamma=0.9),
     "chunks with discounts": transitions("discounted", n_step=3, gamma=1.0, chunk=True),
