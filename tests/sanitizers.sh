@@ -75,7 +75,7 @@ for kind in "${kinds[@]}"; do
     else
         built address address,undefined
         ring=(border kernels kernels_agree kernels_of_files queue tree_follows_ring)
-        tests=(tests/{buffer,checkpoints,flow,items,processes,storage} tests/samplers/test_{samplers,sum_tree_api}.py)
+        tests=(tests/{buffer,checkpoints,flow,items,processes,storage} tests/samplers/test_{samplers,sum_tree}.py)
         for name in "${ring[@]}"; do tests+=("tests/ring/test_$name.py"); done
         [[ $# -gt 0 ]] && tests=("$@")
         tested address "asan ubsan" "${tests[@]}"

@@ -67,13 +67,6 @@ def test_other_discounts_are_refused(bad: float, several: bool) -> None:
     assert len(buffer) == 0
 
 
-def test_a_step_needs_one() -> None:
-    data = steps(np.ones(4))
-    del data["discount"]
-    with pytest.raises(relive.SchemaError, match=r"Expected a value, got nothing - at `discount`"):
-        made().extend(**data)
-
-
 @pytest.mark.parametrize(
     "field",
     [F(2), F((), "int64"), F((), "complex64"), F(every=1), F(stack=2), F(writable=True), {"a": F()}],

@@ -140,26 +140,6 @@ def test_the_law_of_goals(name: str, ended: bool) -> None:
         assert chi_square_p(counts[law.ravel() > 0], law[law > 0] / steps**2) > P_MIN
 
 
-@pytest.mark.parametrize("stack", [2, 4])
-def test_the_oldest_steps_are_goals_too(stack: int) -> None:
-    """Check that a step without its older frames cannot be drawn, but is a goal."""
-    obs = {
-        "observation": relive.Field((), stack=stack),
-        "achieved_goal": relive.Field(),
-        "desired_goal": relive.Field(),
-    }
-    item = relive.Hindsight(reward=lambda achieved, desired, info: achieved * 0, strategy="episode", ratio=1.0)
-    buffer = relive.ReplayBuffer(relive.Schema(obs=obs, action=relive.Field()), 20, item=item, seed=0)
-    for t in range(50):
-        frames = np.arange(t - stack + 1, t + 1).clip(0)
-        now, then = ({"observation": f, "achieved_goal": g, "desired_goal": -1} for f, g in ((frames, t), (0, t + 1)))
-        then["observation"] = np.arange(t - stack + 2, t + 2).clip(0)
-        buffer.add(obs=now, next_obs=then, action=0, reward=0, terminated=False, truncated=False)
-    batch = buffer.sample(20_000)
-    assert set(batch.obs.desired_goal.astype(int)) == set(range(31, 51))
-    assert min(batch.ids) == 30 + stack - 1
-
-
 def test_a_saved_buffer_needs_its_function(tmp_path: Path) -> None:
     buffer = make(3)
     live(buffer, 100)

@@ -199,6 +199,7 @@ ITEMS = {
     "hindsight with chunks that ends": relabelled(3, anywhere, chunk=True, ends=True),
     "hindsight anywhere": relabelled(2, anywhere),
     "stacks in hindsight that ends": relabelled(3, "final", "stacked goals", ends=True),
+    "stacks in hindsight over episodes": relabelled(2, "episode", "stacked goals"),
     "discounts of steps": transitions("discounted", gamma=0.9),
     "n-step discounts": transitions("discounted", n_step=4, gamma=0.9),
     "chunks with discounts": transitions("discounted", n_step=3, gamma=1.0, chunk=True),
@@ -212,7 +213,7 @@ ITEMS = {
 }  # fmt: skip
 
 
-# The longest tests, and how many items they pass over for one that they take; CI's round on NumPy kernels takes others.
+# The longest tests take every second or third item, and CI's round on NumPy kernels others.
 LONGEST = {
     "test_extend_equals_repeated_adds_on_both_back_ends": 3, "test_every_sampler_draws_what_read_gives": 2,
     "test_a_batch_belongs_to_its_caller": 2,
