@@ -79,9 +79,13 @@ public:
             const uint64_t begins = (eight_marks(marks + row - 7) & EACH * FIRST) / FIRST;
             const uint64_t stops = begins | (~eight_marks(marks + row - 8) & EACH * STEP);
             const int64_t steps = std::countl_zero(stops) / 8;
-            row -= steps;
-            left -= steps;
-            if (steps < 8) break;
+            if (stops) {  // seldom, and so foreseen: the next marks are looked at meanwhile
+                row -= steps;
+                left -= steps;
+                break;
+            }
+            row -= 8;
+            left -= 8;
         }
         return most - left;
     }

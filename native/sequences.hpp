@@ -129,7 +129,8 @@ public:
         found.lead = burn_in_ - steps;
         found.first = !ring_.preceded(at);
         found.before = found.first ? ring_.zero_row() : ring_.previous_row(at);
-        found.run = run_from(found.number, memory, std::min(positions() - found.lead, known(memory, now.memory)));
+        const int64_t most = std::min(positions() - found.lead, known(memory, now.memory));
+        found.run = run_from(found.number, memory, most, steps);
         found.behind = found.run.after;
         return found;
     }
@@ -231,10 +232,10 @@ private:
         return sequence.behind;
     }
 
-    // Up to `most` steps, up to and with the first that is an end.
-    Run run_from(int64_t number, int64_t memory, int64_t most) const {
-        int64_t count = 0, row = 0;
-        for (int64_t at = memory; count < most; at = at == ring_.depth ? 0 : at) {
+    // Up to `most` steps, up to and with the first that is an end; none of the first `count` is one.
+    Run run_from(int64_t number, int64_t memory, int64_t most, int64_t count = 0) const {
+        int64_t row = 0;
+        for (int64_t at = ring_.wrapped(memory + count); count < most; at = at == ring_.depth ? 0 : at) {
             const int64_t n = std::min(most - count, ring_.together(at));
             const int64_t found = Rows::steps_to_end(ring_.marks + ring_.storage_row(number, at), n);
             row = ring_.storage_row(number, at + found - 1);
