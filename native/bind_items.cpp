@@ -194,6 +194,9 @@ void Layout::add_later(const char* name, int type, std::vector<npy_intp> shape, 
 void Layout::end() {
     constexpr size_t BATCHES = 4;  // whose blocks are kept: a learner may hold some and drop them together
     blocks_ = std::make_shared<Blocks>(BATCHES * fields_.size());
+    for (const Name& name : names_)
+        if (const Field& field = fields_[name.fields[0]]; field.keys.size() == 1 && !field.later)
+            attributes_[name.text] = nb::none();
 }
 
 npy_intp Layout::bytes(npy_intp n) const {
@@ -229,14 +232,15 @@ nb::object Items::make(const std::shared_ptr<const Layout>& layout, npy_intp n) 
 
 nb::dict Items::attributes(nb::handle items) {
     Mapping& of = mapping_of(items.ptr());
-    nb::dict found;
+    nb::object found = nb::steal(PyDict_Copy(of.layout->attributes().ptr()));
+    if (!found.is_valid()) nb::raise_python_error();
     for (const Layout::Name& name : of.layout->names()) {
         const Layout::Field& field = of.layout->fields()[name.fields[0]];
         if (field.keys.size() == 1 && !field.later &&
             PyDict_SetItem(found.ptr(), name.text.ptr(), array_of(of, name.fields[0]).ptr()))
             nb::raise_python_error();
     }
-    return found;
+    return nb::borrow<nb::dict>(found);
 }
 
 nb::dict Items::fields(nb::handle items) {

@@ -53,6 +53,8 @@ public:
 
     const std::vector<Field>& fields() const { return fields_; }
     const std::vector<Name>& names() const { return names_; }
+    // What a batch has as attributes: under each name nothing yet. A copy of it takes less than a dict that grows.
+    const nb::dict& attributes() const { return attributes_; }
     Blocks& blocks() const { return *blocks_; }
 
     // Bytes of `n` items.
@@ -61,6 +63,7 @@ public:
 private:
     std::vector<Field> fields_;
     std::vector<Name> names_;
+    nb::dict attributes_;
     std::shared_ptr<Blocks> blocks_;
 
     size_t put(Field field);

@@ -189,8 +189,8 @@ class VectorReplayBuffer(ReplayBufferManager):
                     meta[name][slots] = kept[name]
                 except ValueError:  # a name that has not been there
                     return None
-        for name, value in numbers.items():
-            meta[name][slots] = value
+        for number, value in numbers.items():
+            meta[number][slots] = value
         sums, lengths, starts, sizes = [], [], [], []
         for lane, gain, over in zip(lanes.tolist(), kept["rew"], done.tolist(), strict=True):
             child = vars(self.buffers[lane])
