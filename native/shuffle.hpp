@@ -33,9 +33,9 @@ public:
     }
 
     uint64_t of(int64_t i) const { return above_ ? uint64_t(items_[i] - first_) : uint64_t(i); }
-    int64_t item(uint64_t token) const { return above_ ? first_ + int64_t(token) : items_[token]; }
-    int64_t place(uint64_t token) const {
-        return above_ ? std::lower_bound(items_, items_ + n_, item(token)) - items_ : int64_t(token);
+    int64_t item(uint64_t token) const { return above_ ? first_ + int64_t(token) : items_[inside(token)]; }
+    uint64_t place(uint64_t token) const {
+        return inside(above_ ? uint64_t(std::lower_bound(items_, items_ + n_, item(token)) - items_) : token);
     }
 
     static constexpr int MOST = 39;  // below the bits that keys are sorted by
@@ -45,6 +45,9 @@ private:
     const int64_t* items_;
     int64_t n_, first_;
     bool above_;
+
+    // Whatever somebody wrote over the keys meanwhile.
+    uint64_t inside(uint64_t place) const { return std::min(place, uint64_t(n_ - 1)); }
 };
 
 constexpr int64_t MANY_NUMBERS = 1 << 18;
