@@ -106,14 +106,24 @@ nb::object chooser_of_several(nb::list members, In<double> shares, bool shuffle,
     return nb::cast(made, nb::rv_policy::take_ownership);
 }
 
-nb::object shuffled(In<int64_t> items, In<double> numbers) {
-    require(items.size == numbers.size, "relive._ring._native.shuffled: lengths differ");
-    require(all_uniforms(numbers.data, numbers.size), NO_UNIFORM);
-    Out<int64_t> result(items.size), room(std::min(items.size, MANY_NUMBERS));  // NumPy asks for large pages
-    auto* const keys = reinterpret_cast<uint64_t*>(room.data);
-    run(items.size, [&] { shuffle(items.data, numbers.data, items.size, keys, result.data); });
-    return result.array;
-}
+// Items in the order of numbers, worked out as far as somebody asks for them.
+class Ordered {
+public:
+    Ordered(InOut<int64_t> items, InOut<double> numbers)
+        : ids_(items.size), held_(nb::make_tuple(items.object, numbers.object)) {
+        require(items.size == numbers.size, "relive._ring._native.shuffled: lengths differ");
+        require(all_uniforms(numbers.data, numbers.size), NO_UNIFORM);
+        run(items.size, [&] { order_.emplace(items.data, numbers.data, items.size, ids_.data); });
+    }
+
+    nb::object ids() const { return ids_.array; }
+    void upto(int64_t count) { order_->upto(count); }
+
+private:
+    Out<int64_t> ids_;
+    nb::object held_;
+    std::optional<Order> order_;
+};
 
 double smallest(In<double> values) {
     require(values.size > 0, "relive._ring._native.smallest: no value");
@@ -130,7 +140,10 @@ void bind_samplers(nanobind::module_& m) {
     m.def("weights", &weights, nb::arg("values"), nb::arg("reference"), nb::arg("beta"));
     m.def("smallest", &smallest, nb::arg("values"));
     m.def("listed", &listed, nb::arg("ring"), nb::arg("ids"), nb::arg("at"), nb::arg("size"));
-    m.def("shuffled", &shuffled, nb::arg("items"), nb::arg("numbers"));
+    nb::class_<Ordered>(m, "Ordered").def_prop_ro("ids", &Ordered::ids).def("upto", &Ordered::upto, nb::arg("count"));
+    m.def(
+        "shuffled", [](InOut<int64_t> items, InOut<double> numbers) { return new Ordered(items, numbers); },
+        nb::arg("items"), nb::arg("numbers"), nb::rv_policy::take_ownership);
     nb::class_<Chooser>(m, "Chooser");
     m.def("blending", &chooser_of_several, nb::arg("members"), nb::arg("shares"), nb::arg("shuffle"), nb::arg("leader"),
           nb::arg("draws"), nb::arg("settings"));

@@ -85,7 +85,21 @@ WRITTEN |= {f"Ring.__init__.{each}" for each in ("counters", "clock", "marks", "
 WRITTEN |= {"Tree.__init__.sums", "Tree.__init__.mins", "Tree.__init__.state", "sampling.counts"}
 WRITTEN |= {f"Tree.{call}.seen" for call in ("chooser", "refresh", "try_update")}
 WRITTEN |= {f"Queue.__init__.{each}" for each in ("places", "firsts", "ends", "seen")}
-METHODS = {"Ring": ring_call, "Gather": gather_call, "Tree": tree_call, "Queue": queue_call, "Recency": recency_call}
+
+
+def ordered_call(method: str) -> Call:
+    order = native.shuffled(guard([7, 8, 9]), guard([0.5, 0.0, 0.25], np.float64))
+    return Call(lambda: order.ids, {}) if method == "ids" else Call(order.upto, {"count": 2})
+
+
+METHODS = {
+    "Ring": ring_call,
+    "Gather": gather_call,
+    "Tree": tree_call,
+    "Queue": queue_call,
+    "Recency": recency_call,
+    "Ordered": ordered_call,
+}
 OWN = {
     "Ring.__init__": make_ring,
     "Gather.__init__": make_gather,

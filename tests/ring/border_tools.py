@@ -37,7 +37,7 @@ def signatures() -> dict[str, dict[str, str]]:
                 said = {a.arg: ast.unparse(a.annotation) for a in each.args.args if a.annotation}
                 found[prefix + each.name] = said
             elif isinstance(each, ast.AnnAssign):
-                said = {} if each.target.id in READ_ONLY else {"value": ast.unparse(each.annotation)}
+                said = {} if each.target.id in (*READ_ONLY, "ids") else {"value": ast.unparse(each.annotation)}
                 found[prefix + ast.unparse(each.target)] = said
     return found
 

@@ -10,6 +10,7 @@ import numpy as np
 from .._base import check
 from .._base.check import integers
 from .._base.types import Array, Bool, Float64, Int64
+from .._ring.kernel_types import OrderedKernel
 from .._ring.kernels import active
 from .._ring.lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED, anchors_in, first_rows
 from .._ring.plans import Followed, State
@@ -121,16 +122,17 @@ def batches(core: Core, batch_size: int, shuffle: bool, drop_last: bool) -> Iter
         ids = core.ring.kernel.drawable()
         if core.ring.lanes > 1:
             ids.sort()
-        if shuffle:
-            ids = active().shuffled(ids, check.uniforms(core.tally.rng, len(ids)))
-    return _parts(core, ids, size, len(ids) // size * size if drop_last else len(ids))
+        order = active().shuffled(ids, check.uniforms(core.tally.rng, len(ids))) if shuffle else None
+    return _parts(core, ids, order, size, len(ids) // size * size if drop_last else len(ids))
 
 
-def _parts(core: Core, ids: Int64, size: int, end: int) -> Iterator[Batch]:
-    at, ids = np.zeros(1, np.int64), ids[:end]
+def _parts(core: Core, ids: Int64, order: OrderedKernel | None, size: int, end: int) -> Iterator[Batch]:
+    at, ids = np.zeros(1, np.int64), (ids if order is None else order.ids)[:end]
     draw = _drawing(core, ids, size, at)
     for begin in range(0, end, size):
         at[0] = begin
+        if order is not None:
+            order.upto(begin + size)
         try:
             batch = draw(min(size, end - begin))
         except StaleId:  # all were overwritten meanwhile

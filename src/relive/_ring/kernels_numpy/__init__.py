@@ -29,7 +29,7 @@ from relive._ring.kernels_numpy.files import (
     set_ranges,
 )
 from relive._ring.kernels_numpy.gather import Gather
-from relive._ring.kernels_numpy.power import mass, power, shuffled, smallest, weights
+from relive._ring.kernels_numpy.power import Ordered, mass, power, shuffled, smallest, weights
 from relive._ring.kernels_numpy.queue import Queue
 from relive._ring.kernels_numpy.recency import Recency
 from relive._ring.kernels_numpy.ring import Ring
@@ -38,6 +38,7 @@ from relive._ring.kernels_numpy.tree import Tree
 __all__ = [
     "Gather",
     "Lock",
+    "Ordered",
     "Queue",
     "Recency",
     "Ring",

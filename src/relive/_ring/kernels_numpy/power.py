@@ -9,6 +9,7 @@ same bits on every machine and in both back ends (a drawn id must not depend on 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +136,15 @@ def reached(z: Float64s) -> Float64s:
     return np.where(z < 0.25, -_log2_series(-z / (2.0 - z)), -_log2(1.0 - z))
 
 
-def shuffled(items: NDArray[np.int64], numbers: Float64s) -> NDArray[np.int64]:
+class Ordered(NamedTuple):
+    """Items in an order, of which the first ones are in their places; here all of them."""
+
+    ids: NDArray[np.int64]
+
+    def upto(self, count: int) -> None:
+        """Put the first `count` items, at least, to their places."""
+
+
+def shuffled(items: NDArray[np.int64], numbers: Float64s) -> Ordered:
     """Put the items in the order of their numbers in [0, 1), equal ones as they come."""
-    return items[np.argsort(numbers, kind="stable")]
+    return Ordered(items[np.argsort(numbers, kind="stable")])
