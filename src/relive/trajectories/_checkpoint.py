@@ -139,6 +139,4 @@ def examined(folder: Folder) -> Examined:
 
 
 _CHECKPOINTS = Checkpoints(_opened, write)
-OWN = Format(
-    name="safetensors", title="relive's", holds=_holds, checkpoints=_CHECKPOINTS, examined=examined
-)
+OWN = Format(name="safetensors", title="relive's", holds=_holds, checkpoints=_CHECKPOINTS, examined=examined)
