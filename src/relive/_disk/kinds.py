@@ -40,16 +40,14 @@ def kind_of(names: Iterable[str]) -> Kind | None:
     return next(found, None)
 
 
-def check_kind(folder: Folder, wanted: Kind, *, empty: bool = True) -> None:
-    """Refuse a directory of another kind; `empty`: whether one without files would do, too, for the error.
+def check_kind(folder: Folder, wanted: Kind) -> None:
+    """Refuse a directory of another kind.
 
     Raises:
         StorageError: It has files of another kind.
     """
     found = kind_of(folder.sizes())
     if found not in (None, wanted):
-        text, remedy = f"an empty directory, or one of {wanted.title}", "choose another directory"
-        if not empty:
-            text = f"a directory of {wanted.title}"
-            remedy = f"`{found.load}` loads them, `relive inspect` shows them; they are not converted"
+        remedy = f"name another directory; `{found.load}` loads this one, `relive inspect` shows it"
+        text = f"an empty directory, or a directory of {wanted.title}"
         raise StorageError(message(text, found.title, folder.path, remedy))

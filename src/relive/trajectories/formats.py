@@ -202,7 +202,7 @@ def opened(
     checkpoints, folder = checkpoints_of(found or formats()[0], os.fspath(path)), Folder(path)
     try:
         if found is None:
-            check_kind(folder, TRAJECTORIES, empty=False)
+            check_kind(folder, TRAJECTORIES)
         return checkpoints.open(folder, arena, share, allow_pickle, complete)
     except BaseException:
         folder.close()
