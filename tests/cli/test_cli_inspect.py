@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from told import damage, out_of
 
+from relive._disk import kinds
 from relive.cli import main
+from relive.cli.directories import looked_at_by
 from relive.trajectories import TrajectoryReplayBuffer
 
 
@@ -80,3 +82,12 @@ def test_directories_that_lack_what_is_read_first_are_said(command, name, text, 
     (tmp_path / name).write_bytes(b"")
     assert main([command, str(tmp_path)]) == 2
     assert re.search(text, capsys.readouterr().err)
+
+
+def test_every_kind_of_directory_has_an_entry_of_its_own(tmp_path):
+    names = {"SAVES": "save-0000000001.json", "SHARDS": "shards.json", "TRAJECTORIES": "index.sqlite"}
+    assert {name for name, value in vars(kinds).items() if isinstance(value, kinds.Kind)} == {*names}
+    for kind, name in names.items():
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / name).touch()
+    assert len({looked_at_by(tmp_path / kind).look for kind in names}) == 3

@@ -40,7 +40,7 @@ def kind_of(names: Iterable[str]) -> Kind | None:
     return next(found, None)
 
 
-def check_kind(folder: Folder, wanted: Kind, remedy: str = "choose another directory") -> None:
+def check_kind(folder: Folder, wanted: Kind) -> None:
     """Refuse a directory of another kind.
 
     Raises:
@@ -48,4 +48,6 @@ def check_kind(folder: Folder, wanted: Kind, remedy: str = "choose another direc
     """
     found = kind_of(folder.sizes())
     if found not in (None, wanted):
-        raise StorageError(message(f"an empty directory, or one of {wanted.title}", found.title, folder.path, remedy))
+        remedy = f"name another directory; `{found.load}` loads this one, `relive inspect` shows it"
+        text = f"an empty directory, or a directory of {wanted.title}"
+        raise StorageError(message(text, found.title, folder.path, remedy))

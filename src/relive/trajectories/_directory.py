@@ -14,7 +14,6 @@ import os
 from collections.abc import Iterable, Iterator
 
 from .._disk.files import TEMPORARY, Folder
-from .._disk.kinds import TRAJECTORIES, check_kind
 from ..errors import StorageError, event, message
 from ._block import entry_of, file_of
 from ._catalog import HALF_LOADED, NAME, SAVED, SAVING, Catalog, read
@@ -43,7 +42,6 @@ def open_directory(store: Store, path: str, queue_bytes: int) -> tuple[Directory
     with contextlib.ExitStack() as undo:
         folder = Folder(path, create=True)
         undo.callback(folder.close)
-        check_kind(folder, TRAJECTORIES)
         check_format(folder, OWN, "load it with `load_checkpoint`, or convert it with `relive.trajectories.convert`")
         lock(folder, "close the buffer that writes to it, or load the directory with `load_checkpoint`")
         # A previous process may have died before its last writes were synced.
@@ -111,7 +109,6 @@ def save(
         with store.settled():
             snapshot, counter, state = held.enter_context(store.saving()), store.counter, draws.state()
         target = held.enter_context(contextlib.closing(Folder(path, create=True)))
-        check_kind(target, TRAJECTORIES)
         check_format(target, layout, "save to another directory, or in that layout by `trajectory_format`")
         if layout is OWN:
             if writer is not None and os.path.samefile(target.path, writer.folder.path):

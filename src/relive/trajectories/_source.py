@@ -9,8 +9,8 @@ import errno
 import itertools
 import weakref
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .._base.memory import Arena
 from .._base.nests import Path
 from .._base.types import Array, Int64
 from .._disk.files import Folder, at_once, kept_open, let_go, read_at, read_into, reported, size_of
-from .._disk.rows import RowsRead, checksums, put_rows, read_rows, scatter_rows
+from .._disk.rows import checksums, read_rows
 from ..errors import CorruptionError, StorageError, event, message
 from . import _frames, _open_files
 from ._block import TrajectoryBlock, memory_of, read_header
@@ -26,65 +26,12 @@ from ._entry import Entry, file_name
 from ._index import Table
 from ._layout import BEGINS, SUMS, FieldLayout
 from ._metadata import Metadata
-from ._plan import plan_of_all
+from ._rows import FileRows, WantedRows
 
 _NUMBERS = itertools.count()
 _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory
 _LOADED = 8  # files of which they are read in one draw
 _MOST_NARROW = 256 << 20  # bytes of the narrow fields of all of them
-
-
-class WantedRows(NamedTuple):
-    """Rows of trajectories, and their positions in the batch.
-
-    Attributes:
-        table: The trajectories.
-        which: The position in `table` of each row's trajectory.
-        rows: Each row's number in its trajectory.
-        targets: Each row's position in the batch.
-    """
-
-    table: Table
-    which: Int64
-    rows: Int64
-    targets: Int64
-
-    def of(self, chosen: Int64) -> WantedRows:
-        """Return the rows of these trajectories of the table."""
-        if len(chosen) == len(self.table):
-            return self
-        place = np.full(len(self.table), -1)
-        place[chosen] = np.arange(len(chosen))
-        which = place[self.which]
-        here = which >= 0
-        return WantedRows(self.table.take(chosen), which[here], self.rows[here], self.targets[here])
-
-    @property
-    def layout(self) -> FieldLayout:
-        """The fields of the trajectories, where they have the same."""
-        layout: FieldLayout = self.table.layouts[self.table.records["layout"][0]]
-        return layout
-
-    def shifted(self, steps: int) -> Int64:
-        """Return the rows so many steps further down."""
-        if not steps:
-            return self.rows
-        further: Int64 = self.rows + steps * self.table.records["width"][self.which]
-        return further
-
-
-def copy_held(wanted: WantedRows, blocks: Sequence[TrajectoryBlock], outs: Mapping[Path, Array]) -> None:
-    """Copy rows of trajectories in memory, which store the same fields, to their targets."""
-    shifted = dict[int, Int64]()
-    for path, out in outs.items():
-        if not shifted:
-            which = np.full(len(out), -1)
-            which[wanted.targets] = wanted.which
-        stored, shift = blocks[0].entry.layout.source(path)
-        if shift not in shifted:
-            shifted[shift] = np.zeros(len(out), np.int64)
-            shifted[shift][wanted.targets] = wanted.shifted(shift)
-        scatter_rows([block.arrays[stored] for block in blocks], which, shifted[shift], out)
 
 
 class Source(Protocol):
@@ -236,10 +183,11 @@ class SafetensorsSource(Source):
             file = _open_files.OpenFile(fd, checksum)
         file.fd, file.draws = fd, file.draws + 1
         files.append(file)
-        with reported(self._at(table, k), "read the file"):
+        at = f"{self.folder.path}/{name}"
+        with reported(at, "read the file"):
             found = size_of(fd)
         if found != size:
-            raise CorruptionError(message(f"a file of {size} bytes", f"{found}", self._at(table, k)))
+            raise CorruptionError(message(f"a file of {size} bytes", f"{found}", at))
         return True
 
     def _keep_narrow(self, table: Table, files: list[_open_files.OpenFile]) -> None:
@@ -275,13 +223,10 @@ class SafetensorsSource(Source):
                 rows[: len(array), parts[column.path]] = array
         return rows if sound else None  # a draw of the damaged row says so
 
-    def _at(self, table: Table, k: int) -> str:
-        return f"{self.folder.path}/{file_name(int(table.records['id'][k]))}"
-
     def _check_layout(self, table: Table, layout: FieldLayout, file: int) -> None:
         """Compare a layout with a file's header, once: the index has no checksums for field names."""
         if not any(layout is known for known in self._checked):
-            at = self._at(table, 0)
+            at = self.at(table[0])
             if read_header(file, at).entry.layout != layout:
                 raise CorruptionError(event(_mismatch(table[0], int(table.records["checksum"][0])), at))
             self._checked.append(layout)
@@ -295,13 +240,13 @@ class SafetensorsSource(Source):
         other = np.flatnonzero(marks[:, 0] != table.records["checksum"][new])
         if len(other):
             k = int(new[other[0]])
-            raise CorruptionError(event(_mismatch(table[k], int(marks[other[0], 0])), self._at(table, k)))
+            raise CorruptionError(event(_mismatch(table[k], int(marks[other[0], 0])), self.at(table[k])))
 
     def _fill(
         self, wanted: WantedRows, files: list[_open_files.OpenFile], new: Int64, outs: Mapping[Path, Array]
     ) -> None:
         """Read rows of open files, field by field, and compare them with their checksums."""
-        layout, rows = wanted.layout, _FileRows(wanted, files)
+        layout, rows = wanted.layout, FileRows(wanted, files)
         self._check_layout(wanted.table, layout, files[0].fd)
         self._check_marks(wanted.table, rows.files, wanted.table.records["bytes"] - 4, new)
         slots = {column.path: k for k, column in enumerate(layout.stored)}
@@ -327,72 +272,7 @@ class SafetensorsSource(Source):
                 bad = int(read[wrong[0]]) if len(wrong) else -1
             if bad >= 0:
                 what = f"Row {int(wanted.rows[bad])} of `{'.'.join(path)}` does not match its checksum"
-                raise CorruptionError(event(what, self._at(wanted.table, int(wanted.which[bad]))))
-
-
-class _FileRows:
-    """Rows of open files: one call reads all rows of a field, whatever the files' lengths.
-
-    Args:
-        wanted: The rows.
-        files: The files of the trajectories.
-
-    Attributes:
-        files: Their descriptors.
-        plan: The offsets in all of them.
-        shifts: The steps by which rows of fields may be shifted.
-        every: The positions of all rows in `wanted`.
-        missing: Those of the rows of which nothing is kept.
-    """
-
-    def __init__(self, wanted: WantedRows, files: Sequence[_open_files.OpenFile]) -> None:
-        layout, records = wanted.layout, wanted.table.records
-        self._start, length, width = (records[name].astype(np.int64) for name in ("start", "length", "width"))
-        self.files, self.plan = np.array([file.fd for file in files], np.int64), plan_of_all(layout, length, width)
-        self._wanted, self._layout, (self._parts, nbytes) = wanted, layout, layout.kept
-        there = [file.rows is not None for file in files]
-        blocks = [file.rows for file in files if file.rows is not None]
-        held = np.array(there)[wanted.which]
-        self._held, self.missing, self.every = np.flatnonzero(held), np.flatnonzero(~held), np.arange(len(held))
-        self.shifts = (0, 1) if layout.shared else (0,)
-        self._kept = [np.empty((len(self._held), nbytes), np.uint8) for _ in self.shifts]
-        which = (np.cumsum(there) - 1)[wanted.which[held]]
-        for shift, kept in enumerate(self._kept):
-            scatter_rows(blocks, which, wanted.shifted(shift)[held], kept)
-
-    def put(self, shift: int, outs: Mapping[Path, Array], targets: Int64) -> None:
-        """Copy what is kept of rows to their targets in arrays."""
-        kept = [self._kept[shift][:, self._parts[path]] for path in outs]
-        put_rows([out.reshape(len(out), -1).view(np.uint8) for out in outs.values()], targets[self._held], kept)
-
-    def read(self, rows: Int64, begins: Int64 | int, nbytes: int, shift: int, targets: Int64, out: Array) -> RowsRead:
-        """Read these rows of a field; return the first that failed, or -1, and their checksums."""
-        which = self._wanted.which[rows]
-        at = (self._start + begins)[which] + self._wanted.shifted(shift)[rows] * nbytes
-        return read_rows(self.files[which], at, targets[rows], out)
-
-    def tables(self, shift: int) -> tuple[Array, Int64]:
-        """Read the checksums of all fields, and the places where frames begin and end, for each row.
-
-        One row of the table has the checksums of all fields; those of a shared field are one step further down.
-        """
-        count, packed = len(self.every), len(self._layout.packed)
-        sums: Array = np.zeros((count, len(self._layout.stored)), np.uint32)
-        begins: Int64 = np.zeros((count, packed + bool(packed)), np.int64)
-        tables: dict[Path, Array] = {SUMS: sums} | ({BEGINS: begins} if packed else {})
-        self.put(shift, tables, self.every)
-        if len(self.missing):
-            self.read(self.missing, self.plan.table, 4 * sums.shape[1], shift, self.every, sums)
-            if packed:  # a row of the file has where its frames begin, and the next row goes on
-                self.read(self.missing, 0, 8 * packed, shift, self.every, begins)
-        return sums, begins
-
-    def unpack(self, places: Int64, sums: Array, out: Array) -> int:
-        """Read and decompress the frames of a field; returns the first row that is not what was written, or -1."""
-        which, targets, ends = self._wanted.which, self._wanted.targets, self._wanted.table.records["bytes"]
-        first: Int64 = self._start + self.plan.frames
-        last: Int64 = ends.astype(np.int64) - self.plan.nbytes - self._start
-        return _frames.read(self.files[which], first[which], last[which], places, sums, out, targets)
+                raise CorruptionError(event(what, self.at(wanted.table[int(wanted.which[bad])])))
 
 
 def _rows_of(begins: Int64, fields: int) -> Int64:

@@ -20,7 +20,8 @@ from ._entry import Entry, file_name
 from ._index import Table, TrajectoryIndex
 from ._layout import FieldColumn, FieldLayout, Fill, check_alike, columns_of, joined
 from ._metadata import Metadata
-from ._source import Source, WantedRows, copy_held
+from ._rows import WantedRows, copy_held
+from ._source import Source
 from .trajectory import Trajectory
 
 # Memory of written trajectories is reused for the next ones: fresh pages would cost more than the copy.

@@ -14,7 +14,7 @@ from .._base.frozen import Frozen
 from .._base.memory import Arena
 from .._base.warned import warn
 from .._disk.files import Folder
-from .._disk.kinds import TRAJECTORIES, kind_of
+from .._disk.kinds import TRAJECTORIES, check_kind
 from ..errors import ArgumentError, StorageError, message
 from ._draws import DrawGenerator
 from ._index import Table
@@ -153,11 +153,12 @@ def format_of(path: str | os.PathLike[str]) -> Format | None:
 
 
 def check_format(folder: Folder, wanted: Format, remedy: str) -> None:
-    """Refuse a directory of another layout.
+    """Refuse a directory of another kind or layout.
 
     Raises:
         StorageError: It has another one.
     """
+    check_kind(folder, TRAJECTORIES)
     found = format_of(folder.path)
     if found is not None and found != wanted:
         raise StorageError(message(f"an empty directory, or one of {wanted.title}", found.title, folder.path, remedy))
@@ -200,10 +201,8 @@ def opened(
     found = format_of(path)
     checkpoints, folder = checkpoints_of(found or formats()[0], os.fspath(path)), Folder(path)
     try:
-        kind = kind_of(folder.sizes())
-        if found is None and kind not in (None, TRAJECTORIES):
-            remedy = f"`{kind.load}` loads them, `relive inspect` shows them; they are not converted"
-            raise StorageError(message("a directory of trajectories", kind.title, folder.path, remedy))
+        if found is None:
+            check_kind(folder, TRAJECTORIES)
         return checkpoints.open(folder, arena, share, allow_pickle, complete)
     except BaseException:
         folder.close()

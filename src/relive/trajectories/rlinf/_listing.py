@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from functools import partial
@@ -68,15 +69,13 @@ def with_sizes(folder: Folder) -> tuple[Listing, dict[str, int]]:
             return before, sizes
 
 
-def _signature(folder: Folder) -> list[tuple[int, int, int] | None]:
+def _signature(folder: Folder) -> list[tuple[str, int, int, int]]:
     """Return a value that differs once another process has changed the directory."""
-    found: list[tuple[int, int, int] | None] = []
+    found = []
     for name in (METADATA, GENERATOR, *INDEXES):
-        try:
+        with contextlib.suppress(OSError):
             status = os.stat(f"{folder.path}/{name}")
-            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-        except OSError:
-            found.append(None)
+            found.append((name, status.st_ino, status.st_size, status.st_mtime_ns))
     return found
 
 

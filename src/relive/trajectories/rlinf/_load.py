@@ -11,11 +11,10 @@ from ..._disk.files import Folder
 from ...errors import ArgumentError, SchemaError, StorageError, event, message
 from .._catalog import ATTEMPTS
 from .._draws import DrawGenerator, restored
-from .._entry import Entry
 from .._index import Table
 from .._layout import FieldLayout
 from ..formats import Checkpoints, Examined, Format, Loaded, warn_of_missing
-from ._listing import INDEXES, Listing, name_of, with_sizes
+from ._listing import INDEXES, name_of, with_sizes
 from ._source import RLinfSource
 from ._write import write
 
@@ -44,7 +43,13 @@ def _loaded(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: 
         StorageError: The directory is damaged, or has none of its files.
         SchemaError: The first file has no fields that can be read.
     """
-    found, entries = _present(folder, allow_pickle)
+    found, sizes = with_sizes(folder)
+    if found.kind != "pt" and not allow_pickle:
+        wanted, remedy = "files in the format `pt`", "pass `allow_pickle=True`, or `--allow-pickle`, to read them"
+        raise ArgumentError(message(wanted, f"`{found.kind}` without `allow_pickle`", folder.path, remedy))
+    named = [(entry, sizes.get(name_of(entry, found.kind))) for entry in found.entries]
+    entries = [entry._replace(bytes=size) for entry, size in named if size is not None]
+    warn_of_missing(len(named), len(entries), folder.path)  # RLinf's own checkpoints lack some
     draws = None if found.seed is None else DrawGenerator.torch(found.seed)
     if found.draws is not None:
         draws = restored(found.draws, folder.path)
@@ -81,18 +86,6 @@ def examined(folder: Folder) -> Examined:
                 source.fields_of(entry)
     table.layouts[:] = [source.layout or FieldLayout((), frozenset())]
     return Examined(table, names, INDEXES, source)
-
-
-def _present(folder: Folder, allow_pickle: bool) -> tuple[Listing, list[Entry]]:
-    """List a directory, with the trajectories whose files exist: RLinf's own checkpoints lack some."""
-    found, sizes = with_sizes(folder)
-    if found.kind != "pt" and not allow_pickle:
-        wanted, remedy = "files in the format `pt`", "pass `allow_pickle=True`, or `--allow-pickle`, to read them"
-        raise ArgumentError(message(wanted, f"`{found.kind}` without `allow_pickle`", folder.path, remedy))
-    named = [(entry, sizes.get(name_of(entry, found.kind))) for entry in found.entries]
-    present = [entry._replace(bytes=size) for entry, size in named if size is not None]
-    warn_of_missing(len(named), len(present), folder.path)
-    return found, present
 
 
 FORMAT = Format(name="pt", title="RLinf's", holds=_holds, checkpoints=Checkpoints(_opened, write), examined=examined)

@@ -21,7 +21,8 @@ from .._block import TrajectoryBlock, packed
 from .._entry import MOST_WEIGHTS, Entry
 from .._layout import FieldColumn, FieldLayout, check_alike
 from .._metadata import Metadata, checked, to_json
-from .._source import Source, WantedRows
+from .._rows import WantedRows
+from .._source import Source
 from ..trajectory import LEADING, TRAILING, Trajectory
 from ._file import FileContents, contents
 from ._listing import name_of
@@ -40,11 +41,15 @@ class _MappedFile(NamedTuple):
         version: Its inode, size and time when it was read.
         rows: The bytes of each field, uint8 `[rows, bytes]`.
         epochs: Steps of a rollout epoch, for fields with an extra row in each epoch that is not a sample.
+        contents: All that it holds.
+        layout: Its fields.
     """
 
     version: tuple[int, int, int]
     rows: dict[Path, Array]
     epochs: dict[Path, int]
+    contents: FileContents
+    layout: FieldLayout
 
 
 class RLinfSource(Source):
@@ -85,9 +90,9 @@ class RLinfSource(Source):
 
     def block(self, entry: Entry) -> TrajectoryBlock:
         """Read a whole trajectory, without the extra rows of rollout epochs."""
-        file, found, layout = self._loaded(entry)
-        arrays = {}
-        for column in layout.columns:
+        file = self._mapped(entry)
+        found, arrays = file.contents, {}
+        for column in file.layout.columns:
             rows, epoch = file.rows[column.path], file.epochs.get(column.path)
             if epoch:
                 rows = rows[_in_file(column.path, np.arange(entry.length * entry.width), entry.width, epoch)]
@@ -104,7 +109,7 @@ class RLinfSource(Source):
 
     def metadata(self, entry: Entry) -> Metadata:
         """Read the fields that a trajectory has once."""
-        return _metadata(self._loaded(entry)[1])[0]
+        return _metadata(self._mapped(entry).contents)[0]
 
     def fields_of(self, entry: Entry) -> FieldLayout:
         """Return the fields of all trajectories, after checking that this one has them."""
@@ -122,18 +127,14 @@ class RLinfSource(Source):
             kept = self._open.pop(entry.id, None)
         with self.folder.reading(self.name(entry)) as fd:
             if kept is None or kept.version != _version(fd):
-                kept, _, _ = self._load(fd, entry)
+                kept = self._load(fd, entry)
         with self._lock:
             self._open[entry.id] = kept
             if len(self._open) > _MOST_OPEN[self.kind]:
                 self._open.popitem(last=False)
         return kept
 
-    def _loaded(self, entry: Entry) -> tuple[_MappedFile, FileContents, FieldLayout]:
-        with self.folder.reading(self.name(entry)) as fd:
-            return self._load(fd, entry)
-
-    def _load(self, fd: int, entry: Entry) -> tuple[_MappedFile, FileContents, FieldLayout]:
+    def _load(self, fd: int, entry: Entry) -> _MappedFile:
         version = _version(fd)
         found = contents(fd, self.kind, self.at(entry), compare=self._sound.get(entry.id) != version)
         layout, epochs = layout_in(found.tensors, entry)
@@ -142,7 +143,7 @@ class RLinfSource(Source):
         self._check(layout, entry)
         self._sound[entry.id] = version
         rows = {column.path: found.tensors[column.path].data.reshape(-1, column.nbytes) for column in layout.columns}
-        return _MappedFile(version, rows, epochs), found, layout
+        return _MappedFile(version, rows, epochs, found, layout)
 
     def _check(self, layout: FieldLayout, entry: Entry) -> None:
         if self.layout is None:
