@@ -16,7 +16,7 @@ from ._base import check
 from ._base.check import lanes_of
 from ._base.nests import apart, copied, taken, with_finals
 from ._base.types import Bool, Int64
-from ._ring.kernels import active
+from ._flow.copying import copying
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 
@@ -138,7 +138,7 @@ class Recorder:
         lanes = _num_envs(env)
         self._vector, self._lanes = lanes is not None, lanes or 1
         self._shape = (self._lanes,)
-        self._quiet, self._copy = active().copying(self._lanes), active().copying(0)
+        self._quiet, self._copy = copying(self._lanes), copying(0)
         if self._lanes != buffer.num_envs:
             wanted = f"a buffer with num_envs={self._lanes}, as the environment has"
             raise ArgumentError(message(wanted, f"`{buffer.num_envs}`", "Recorder(buffer)"))

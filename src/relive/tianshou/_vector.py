@@ -20,6 +20,7 @@ from ..errors import ArgumentError, SchemaError, StaleId, message
 from ..samplers import Uniform
 from ..schema import Field, Schema
 from . import _hdf5
+from ._counting import counted
 from ._trees import IN_RELIVE, NEEDED, Indices, by_slot, frames, plain, refusal, schema_of, to_batch
 
 _SHOWN = {"obs": "obs", "next_obs": "obs_next", "action": "act"}
@@ -156,7 +157,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         ends = {name: np.asarray(given[name], bool) for name in ("terminated", "truncated")}
         ids = buffer.add(**step, **ends, env_ids=None if buffer_ids is None else lanes)
         kept = {name: given[name] for name in self._input_keys if name in given} | _ELSEWHERE
-        result = self._counted(kept, ends["terminated"] | ends["truncated"], slots, lanes)
+        result = counted(self, kept, ends["terminated"] | ends["truncated"], slots, lanes)
         if result is None:
             batch = Batch()  # filled as Tianshou does, without looking at each value again
             batch.__dict__.update(kept)
@@ -170,43 +171,6 @@ class VectorReplayBuffer(ReplayBufferManager):
         self._newest[lanes] = ids
         self._unchecked.append(slots)
         return result
-
-    def _counted(
-        self, kept: dict[str, Any], done: Bool, slots: Int64, lanes: Int64
-    ) -> tuple[Int64, Array, Array, Int64] | None:
-        """Do what Tianshou's own `add` does, by array in place of by environment; None where it has to look itself."""
-        numbers = {"done": done, **{name: kept[name] for name in ("rew", "terminated", "truncated")}}
-        meta, batches = vars(self._meta), [name for name in ("info", "policy") if name in kept]
-        if meta.keys() != {"obs", "act", *numbers, *batches} or any(
-            type(value) is not np.ndarray or value.shape != slots.shape for value in numbers.values()
-        ):
-            return None
-        for name in batches:
-            if not isinstance(meta[name], Batch) or not isinstance(kept[name], Batch):
-                return None
-            if vars(meta[name]) or vars(kept[name]):
-                try:
-                    meta[name][slots] = kept[name]
-                except ValueError:  # a name that has not been there
-                    return None
-        for number, value in numbers.items():
-            meta[number][slots] = value
-        sums, lengths, starts, sizes = [], [], [], []
-        for lane, gain, over in zip(lanes.tolist(), kept["rew"], done.tolist(), strict=True):
-            child = vars(self.buffers[lane])
-            at = child["last_index"][0] = child["_insertion_idx"]
-            child["_insertion_idx"] = (at + 1) % self._steps
-            child["_size"] = size = min(child["_size"] + 1, self._steps)
-            total, length = child["_ep_return"] + gain, child["_ep_len"] + 1
-            child["_ep_return"], child["_ep_len"] = (0.0, 0) if over else (total, length)
-            sizes.append(size)
-            sums.append(total)
-            lengths.append(length)
-            starts.append(child["_ep_start_idx"])
-            if over:
-                child["_ep_start_idx"] = child["_insertion_idx"]
-        self.last_index[lanes], self._lengths[lanes] = slots, sizes
-        return slots, np.where(done, sums, 0), np.where(done, lengths, 0), self._offset[lanes] + starts
 
     def _note_cuts(self, buffer: Buffer, slots: Int64, lanes: Int64) -> None:
         """Mark the steps before these slots that did not end, but are not continued: their environment was reset."""
