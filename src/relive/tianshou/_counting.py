@@ -10,6 +10,9 @@ from tianshou.data import Batch
 
 from .._base.types import Array, Bool, Int64
 
+# What a child counts, by the names that Tianshou has for it.
+_COUNTS = {"last_index", "_insertion_idx", "_size", "_ep_return", "_ep_len", "_ep_start_idx"}
+
 
 def counted(
     buffer: Any, kept: Mapping[str, Any], done: Bool, slots: Int64, lanes: Int64
@@ -25,8 +28,10 @@ def counted(
     """
     numbers = {"done": done, **{name: kept[name] for name in ("rew", "terminated", "truncated")}}
     meta, batches = vars(buffer._meta), [name for name in ("info", "policy") if name in kept]
-    if meta.keys() != {"obs", "act", *numbers, *batches} or any(
-        type(value) is not np.ndarray or value.shape != slots.shape for value in numbers.values()
+    if (
+        not _COUNTS <= vars(buffer.buffers[0]).keys()
+        or meta.keys() != {"obs", "act", *numbers, *batches}
+        or any(type(value) is not np.ndarray or value.shape != slots.shape for value in numbers.values())
     ):
         return None
     for name in batches:
