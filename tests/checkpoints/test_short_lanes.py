@@ -55,7 +55,7 @@ def test_files_with_the_rows_of_before_go_on(how: str, tmp_path: Path, monkeypat
     """Keep each step of short episodes, and draw what would have been drawn."""
     path = tmp_path / "kept"
     with monkeypatch.context() as before:
-        before.setattr(rules, "_FEWEST", rules._RESERVED)
+        before.setattr(rules, "FEWEST", rules._RESERVED)
         kept = built(storage=relive.Mapped(path) if how == "file" else relive.Ram())
         assert kept._core.ring.rows == 2 * STEPS
         fill(kept, 0, 200, 1)

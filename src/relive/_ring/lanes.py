@@ -34,7 +34,7 @@ BEGUN, ENDED = 0, 1  # rows of `touched`
 
 # Rows of a lane that are reserved for final observations: a share of its steps, and at least so many, or a quarter of
 # them in short lanes, whose memory they would double. One less, since memory has one row more than the lane.
-BOUNDARIES, _RESERVED, _QUARTER, _FEWEST = 1 / 16, 64, 4, 15
+BOUNDARIES, _RESERVED, _QUARTER, FEWEST = 1 / 16, 64, 4, 15
 
 # Rows of a lane that lie together, where a lane has that many blocks at least.
 _BLOCK, _LEAST = 32, 8
@@ -42,7 +42,7 @@ _BLOCK, _LEAST = 32, 8
 
 def rows_of(steps: int, boundaries: float) -> int:
     """Return R, the rows of a lane that keeps `steps` steps; `boundaries` is what `boundaries_of` returns."""
-    return _with(steps, boundaries, min(max(steps // _QUARTER - 1, _FEWEST), _RESERVED))
+    return _with(steps, boundaries, min(max(steps // _QUARTER - 1, FEWEST), _RESERVED))
 
 
 def _with(steps: int, boundaries: float, least: int) -> int:

@@ -73,7 +73,7 @@ class OracleBuffer:
         >>> from relive.testing import SCHEMAS, TransitionsModel
         >>> oracle = OracleBuffer.of(ReplayBuffer(SCHEMAS["flat"], 100), TransitionsModel(n=1, gamma=0.99))
         >>> oracle.steps_per_lane, oracle.rows_per_lane
-        (100, 164)
+        (100, 124)
         """
         steps = buffer.capacity // buffer.num_envs
         initial = float(getattr(buffer.sampler, "initial", 1.0))
