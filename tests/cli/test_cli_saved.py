@@ -63,7 +63,7 @@ def test_inspect_shows_what_is_there(tmp_path, capsys):
         "Transitions(",
         "Prioritized(",
         "80 stored, 80 added",
-        "2 of 100 steps (164 rows)",
+        "2 of 100 steps (124 rows)",
         "5 stored as a whole",
     ):
         assert text in out
