@@ -29,7 +29,7 @@ def counted(
     numbers = {"done": done, **{name: kept[name] for name in ("rew", "terminated", "truncated")}}
     meta, batches = vars(buffer._meta), [name for name in ("info", "policy") if name in kept]
     if (
-        not _COUNTS <= vars(buffer.buffers[0]).keys()
+        not vars(buffer.buffers[0]).keys() >= _COUNTS
         or meta.keys() != {"obs", "act", *numbers, *batches}
         or any(type(value) is not np.ndarray or value.shape != slots.shape for value in numbers.values())
     ):
