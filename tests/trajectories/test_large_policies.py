@@ -262,7 +262,7 @@ def buffer() -> TrajectoryReplayBuffer:
     return made
 
 
-@pytest.mark.parametrize("weights", WRONG, ids=repr)
+@pytest.mark.parametrize("weights", WRONG, ids=lambda value: type(value).__name__)
 def test_weights_of_another_type(weights: Any, buffer: TrajectoryReplayBuffer) -> None:
     for call in (lambda: Selection(weights=weights), lambda: buffer.sample(4, weights=weights)):
         with pytest.raises(ArgumentError) as caught:
