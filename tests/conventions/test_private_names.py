@@ -16,11 +16,8 @@ ALLOWED = {
     "lab/tests/crew/test_cluster_crew.py: _work": "a thread ends as if its process were killed",
     "tests/faults/recording.py: _transaction": "SQLite's own files are written past the recorded calls",
     "tests/faults/test_damaged_saves.py: _differing": PLANTS,
-    "tests/faults/test_failing_saves.py: _synced": PLANTS,
-    "tests/faults/test_forks.py: _written": HALTS,
     "tests/trajectories/test_beside_removals.py: _read": HALTS,
     "tests/trajectories/test_beside_removals.py: _signature": HALTS,
-    "tests/trajectories/test_trajectory_compressed.py: _active": "one test runs on both kernels",
     "tests/trajectories/test_trajectory_costs.py: _search": PLANTS,
     "tests/trajectories/test_trajectory_tools.py: _FORMATS": "a format that is registered stays for good",
 }
