@@ -115,7 +115,7 @@ class ReplayBuffer:
         check_finite: bool = False,
     ) -> None:
         kernels.warn_once()
-        choices = Choices.checked(schema, capacity, num_envs, item, sampler, limiter, boundaries)
+        choices = Choices.of_new(schema, capacity, num_envs, item, sampler, limiter, boundaries)
         where: Storage = choice(storage, Ram(), "storage", "ReplayBuffer(storage)")
         checks = check.flag(check_finite, "ReplayBuffer(check_finite)")
         core = opened(choices, where, generator(seed))

@@ -50,3 +50,18 @@ def test_what_else_is_reserved_is_what_was_asked_for() -> None:
     asked = {(64, LANES - 1, sixteenth): sixteenth, (260, LANES, sixteenth): sixteenth, (15, LANES, 0.5): 0.5}
     asked |= {(64, LANES, 0): 0, (64, LANES, 7): 7, (64, LANES, few): 64, (64, LANES, 0.5): 32, (16, LANES, 0.1): 15}
     assert {key: built(key[0], key[1], boundaries=key[2]).boundaries for key in asked} == asked
+
+
+def test_a_file_from_before_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open a mapped file, and load a save, of many short lanes that reserve 64 rows each."""
+    monkeypatch.setattr("relive._buffer.choices.reserved", lambda boundaries, lanes, steps: boundaries)
+    before = built(64, storage=relive.Mapped(tmp_path / "file"))
+    monkeypatch.undo()
+    fill(before, 100, 1)
+    before.save(tmp_path / "save")
+    before.close()
+    opened, loaded = relive.open(tmp_path / "file", seed=0), relive.load(tmp_path / "save")
+    for buffer in (opened, loaded):
+        assert (buffer.boundaries, len(buffer)) == (1 / 16, buffer.capacity)
+    fill(loaded, 100, 1)
+    assert len(loaded) == loaded.capacity

@@ -73,7 +73,7 @@ class Choices(Frozen):
         if steps < 1:
             wanted = f"a capacity of at least one step for each of {num_envs} lanes"
             raise ArgumentError(message(wanted, f"`{capacity}`", f"{at}(capacity)"))
-        share = reserved(boundaries_of(boundaries, f"{at}(boundaries)"), lanes, steps)
+        share = boundaries_of(boundaries, f"{at}(boundaries)")
         item = choice(item, items.Transitions(), "item", f"{at}(item)")
         sampler = choice(sampler, Uniform(), "sampler", f"{at}(sampler)")
         item.check(schema, steps)
@@ -83,6 +83,12 @@ class Choices(Frozen):
 
             limiter = checked(limiter)
         return cls(schema, lanes, steps, share, item, sampler, limiter)
+
+    @classmethod
+    def of_new(cls, *given: Any) -> Choices:
+        """Check the choices given for a new buffer of rings, and settle how many rows its lanes reserve."""
+        made = cls.checked(*given)
+        return made.__replace__(boundaries=reserved(made.boundaries, made.num_envs, made.steps))
 
     @property
     def rows(self) -> int:

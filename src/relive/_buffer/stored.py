@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._base import check
 from .._base.check import integers
 from .._base.types import Array, Bool, Float64, Int64
-from .._ring.kernel_types import OrderedKernel
 from .._ring.kernels import active
 from .._ring.lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED, anchors_in, first_rows
 from .._ring.plans import Followed, State
@@ -24,6 +23,9 @@ from .core import CLOSED, Core
 from .drawing import unweighted
 from .stats import Stats, snapshot
 from .tally import Tally
+
+if TYPE_CHECKING:
+    from .._ring.kernel_types import OrderedKernel
 
 _FOLLOW = "ReplayBuffer.follow"
 _NO_WEIGHTS = np.empty(0, np.float32)

@@ -38,7 +38,7 @@ def planned(
     Raises:
         ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
     """
-    choices = Choices.checked(schema, capacity, num_envs, item, sampler, None, boundaries, at="Shards")
+    choices = Choices.of_new(schema, capacity, num_envs, item, sampler, None, boundaries, "Shards")
     lanes, count = choices.num_envs, check.integer(shards, "Shards(shards)", minimum=1)
     if count > lanes:
         remedy = "a shard needs at least one lane"
