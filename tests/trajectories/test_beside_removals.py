@@ -209,7 +209,7 @@ def test_a_file_that_goes_after_its_entry(folder, monkeypatch):
             real(source, *arguments)
             if len(reader) and reader.list_trajectory_ids() == [0]:
                 buffer.add_trajectories([one(1)])
-                eventually(reader.refresh)
+                eventually(lambda: (reader.refresh(), reader.list_trajectory_ids())[1] == [1])  # both may be listed
 
         monkeypatch.setattr(SafetensorsSource, "read", read)
         assert reader.sample(4).rewards.max() <= 1
