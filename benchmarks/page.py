@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md's and docs/measurements.md's tables, and the charts: `python -m benchmarks.page`.
+"""Writes the tables of benchmarks.md, measurements.md and tables.md in docs/, and the charts: `python -m benchmarks.page`.
 
 All questions are run, in an hour with all libraries; `--questions` runs some anew, and leaves the others' figures.
 `--draw` runs nothing. The figures stand in docs/data/benchmarks.json; all have to be of one machine and version.
@@ -26,7 +26,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 DATA = DOCS / "data" / "benchmarks.json"
 ON_PAGE = tuple(name for name in suite.NAMES if name != "device")
 OF_A_RUN = ("Date", "Load before the run")
-PAGES = ("benchmarks.md", "measurements.md")
+PAGES = ("benchmarks.md", "measurements.md", "tables.md")
 Answers = dict[str, Answer]
 Data = dict[str, Any]
 
@@ -212,10 +212,10 @@ def memory(answers: Answers) -> Iterable[str]:
 
 
 def tables(answers: Answers) -> Iterable[str]:
-    """Return the tables of docs/measurements.md: all but the cliffs, which docs/benchmarks.md has whole."""
+    """Return the tables of docs/tables.md: all but the cliffs, which docs/benchmarks.md has whole."""
     for name, answer in answers.items():
         if name != "cliffs":
-            yield from ("", f"### {answer.question.title}", "", *textwrap.wrap(answer.question.text, 100))
+            yield from ("", f"## {answer.question.title}", "", *textwrap.wrap(answer.question.text, 100))
             yield from report.tables(answer)
 
 
@@ -237,7 +237,7 @@ def made_on(facts: dict[str, str]) -> Iterable[str]:
 
 
 def write_pages(data: Data) -> None:
-    """Write both pages' tables and the charts from the kept figures."""
+    """Write the pages' tables and the charts from the kept figures."""
     answers = {
         found["name"]: report.restored(found, suite.question(found["name"]), suite.SCALES[found["scale"]])
         for found in data["questions"]

@@ -1,5 +1,5 @@
 // Guides come before the reference, and both before the developers' pages; page titles before words in the text.
-const DEVELOPERS = /^docs\/(measurements|decisions|guarantees|evidence|benchmarks|developers|glossary)$/;
+const DEVELOPERS = /^docs\/(measurements|tables|decisions|guarantees|evidence|benchmarks|developers|glossary)$/;
 var Scorer = {
   objNameMatch: 11,
   objPartialMatch: 6,

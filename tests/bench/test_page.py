@@ -1,4 +1,4 @@
-"""docs/benchmarks.md and docs/measurements.md have the tables and charts of docs/data/benchmarks.json."""
+"""The pages in docs/ have the tables and charts of docs/data/benchmarks.json."""
 
 from __future__ import annotations
 

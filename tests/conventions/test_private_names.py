@@ -10,19 +10,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HALTS = "it stops another thread or process in the middle of a call"
-PLANTS = "it plants a fault, or counts calls, where no argument reaches"
-ALLOWED = {
-    "lab/tests/crew/test_cluster_crew.py: _work": "a thread ends as if its process were killed",
-    "tests/faults/recording.py: _transaction": "SQLite's own files are written past the recorded calls",
-    "tests/faults/test_damaged_saves.py: _differing": PLANTS,
-    "tests/trajectories/test_beside_removals.py: _read": HALTS,
-    "tests/trajectories/test_beside_removals.py: _signature": HALTS,
-    "tests/trajectories/test_trajectory_costs.py: _search": PLANTS,
-    "tests/trajectories/test_trajectory_tools.py: _FORMATS": "a format that is registered stays for good",
-}
-
-
 # What a file that changes one has: no other file need be parsed.
 LIKELY = re.compile(r"\._\w+[^\n()]*=|(?:del|for|as) \w+\._|(?:setattr|delattr|patch)\b")
 
@@ -62,7 +49,7 @@ def found() -> set[str]:
 
 
 def test_tests_change_no_private_attribute() -> None:
-    assert sorted(found()) == sorted(ALLOWED)
+    assert sorted(found()) == []
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ class Indexes:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._new = recorder, {}
-        self._open, self._transaction, self._close = Catalog.__init__, Catalog._transaction, Catalog.close
+        self._open, self._transaction, self._close = Catalog.__init__, Catalog.transaction, Catalog.close
 
     @contextlib.contextmanager
     def changed(self, path: str, *, empty: bool = False) -> Iterator[None]:
@@ -194,7 +194,7 @@ def recorded(recorder: Recorder) -> Iterator[None]:
         mock.patch.object(
             Catalog, "__init__", lambda catalog, *args, **options: indexes.open(catalog, *args, **options)
         ),
-        mock.patch.object(Catalog, "_transaction", lambda catalog: indexes.transaction(catalog)),
+        mock.patch.object(Catalog, "transaction", lambda catalog: indexes.transaction(catalog)),
         mock.patch.object(Catalog, "close", lambda catalog: indexes.close(catalog)),
     ):
         yield

@@ -93,12 +93,12 @@ def test_cut_files(stride: int, saved: Path, record_property: Any) -> None:
 
 
 def test_meta_a_load_that_compares_nothing_is_found(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = tensors.TensorReader._differing
+    read = tensors.TensorReader.differing
 
     def careless(self: Any, begin: int, part: Any) -> list[int]:
         read(self, begin, part)
         return []
 
-    monkeypatch.setattr(tensors.TensorReader, "_differing", careless)
+    monkeypatch.setattr(tensors.TensorReader, "differing", careless)
     with pytest.raises((AssertionError, RuntimeError)):  # no state of the buffer's life
         list(flips(saved, 4001))

@@ -246,7 +246,7 @@ def test_an_index_that_changes_is_read_again_whatever_is_wrong(error, folder, mo
     with TrajectoryReplayBuffer(folder) as buffer:
         buffer.add_trajectories([one(0)])
         buffer.sync()
-        real, tries = _catalog._read, [1, 2]
+        real, tries = _catalog.read_once, [1, 2]
 
         def read(path: str) -> Any:
             if tries:
@@ -256,15 +256,15 @@ def test_an_index_that_changes_is_read_again_whatever_is_wrong(error, folder, mo
                 raise error
             return real(path)
 
-        monkeypatch.setattr(_catalog, "_read", read)
+        monkeypatch.setattr(_catalog, "read_once", read)
         signatures = iter(range(100))
-        monkeypatch.setattr(_catalog, "_signature", lambda path: next(signatures) if tries else "still")
+        monkeypatch.setattr(_catalog, "signature_of", lambda path: next(signatures) if tries else "still")
         assert len(_catalog.read(str(folder))[0]) == 3
 
         def broken(path: str) -> Any:
             raise error
 
-        monkeypatch.setattr(_catalog, "_read", broken)
+        monkeypatch.setattr(_catalog, "read_once", broken)
         with pytest.raises(type(error) if isinstance(error, IndexError) else StorageError):
             _catalog.read(str(folder))
 

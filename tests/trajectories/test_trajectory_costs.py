@@ -51,7 +51,7 @@ def calls(job: Callable[[], Any]) -> int:
 @pytest.mark.parametrize("options", some([{}, {"max_trajectories": 10**6}, {"max_bytes": 10**12}], 2))
 def test_an_add_costs_the_same_at_any_size(options, folder, monkeypatch):
     """Count calls in the caller's thread, bytes, system calls, statements: at 100 trajectories as at 600."""
-    monkeypatch.setattr(TrajectoryIndex, "_search", lambda *_: pytest.fail("an add that searches"))
+    monkeypatch.setattr(TrajectoryIndex, "search", lambda *_: pytest.fail("an add that searches"))
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, **options) as buffer:
         statements: list[str] = []
         buffer._writer.catalog._db.set_trace_callback(statements.append)

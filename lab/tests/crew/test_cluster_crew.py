@@ -36,7 +36,7 @@ def trainer_of(make_env: Any = Signs, **changes: Any) -> DQNTrainer:
 def stopped(handle: Any) -> None:
     """Kill the actor at once, with all that its writer holds."""
     sender = handle.made._writer._sender
-    sender._work = lambda: False
+    sender.work = lambda: False
     sender._thread.join()
     handle.die()
 

@@ -138,7 +138,7 @@ class TensorReader:
         stage = np.empty(_STAGE, np.uint8)
         for begin in range(0, self._data, _STAGE):
             part = stage[: min(_STAGE, self._data - begin)]
-            yield from self._differing(begin, part)
+            yield from self.differing(begin, part)
 
     def room(self, nbytes: int) -> Array:
         """Return a buffer of so many bytes to read into.
@@ -194,12 +194,12 @@ class TensorReader:
 
     def _read(self, begin: int, part: Array) -> None:
         """Fill `part` with whole chunks."""
-        for offset in self._differing(begin, part):
+        for offset in self.differing(begin, part):
             if not self.forgiving:
                 raise CorruptionError(event(f"The data at offset {offset} do not match their checksum", self.at))
             part[offset - self._start - begin :][:CHUNK] = 0
 
-    def _differing(self, begin: int, part: Array) -> list[int]:
+    def differing(self, begin: int, part: Array) -> list[int]:
         """Read a part that begins with a chunk; the offsets of those of its chunks that are damaged."""
         at, number = self._start + begin, begin // CHUNK
         sums = _read(self._fd, at, part)

@@ -336,7 +336,7 @@ class Sender:
 
     def _run(self) -> None:
         try:
-            while self._work():
+            while self.work():
                 pass
         except Exception as error:  # or a flush would wait for ever
             with self.changed:
@@ -346,7 +346,7 @@ class Sender:
                     self.changed.wait(_IDLE)
         self._tell()
 
-    def _work(self) -> bool:
+    def work(self) -> bool:
         """Work one round; return whether there is another one."""
         with self.changed:
             if self._left and not self._ending():

@@ -88,7 +88,7 @@ class Catalog:
         rows = [entry._asdict() | {"layout": columns_json(entry.layout)} for entry in entries]
         if any(entry.layout.compressed for entry in entries):
             facts = {**facts, "version": VERSIONS[1]}
-        with self._transaction():
+        with self.transaction():
             if anew:
                 self._db.execute("DELETE FROM trajectories")
                 self._db.execute("DELETE FROM facts WHERE name <> 'version'")
@@ -110,7 +110,7 @@ class Catalog:
             self._remove(gone)
 
     def _remove(self, gone: list[tuple[int]]) -> None:
-        with self._transaction():
+        with self.transaction():
             self._db.executemany("DELETE FROM trajectories WHERE id = ?", gone)
 
     def settle(self, *, restart: bool = False) -> None:
@@ -127,7 +127,8 @@ class Catalog:
             self._db.close()
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
+        """Make all statements of the block count, or none."""
         with _named(self._path), self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -151,7 +152,7 @@ def read(folder: str) -> tuple[Table, dict[str, str]]:
     if not os.path.lexists(path):
         raise StorageError(message("an index", "none", path))
     with _named(path):
-        return unchanged(partial(_signature, path), partial(_read, path), path)
+        return unchanged(partial(signature_of, path), partial(read_once, path), path)
 
 
 def unchanged(signature: Callable[[], object], read: Callable[[], T], at: str) -> T:
@@ -174,7 +175,7 @@ def unchanged(signature: Callable[[], object], read: Callable[[], T], at: str) -
     raise StorageError(event("Another process keeps changing the index", at))
 
 
-def _signature(path: str) -> tuple[Any, ...]:
+def signature_of(path: str) -> tuple[Any, ...]:
     """Return what another process changes when it writes: facts of the file, and the first bytes of its journal.
 
     While the journal begins with the same bytes it has everything that has been written since then. So file and
@@ -190,7 +191,8 @@ def _signature(path: str) -> tuple[Any, ...]:
     return start, rollback, status.st_ino, *(() if start else (status.st_size, status.st_mtime_ns))
 
 
-def _read(path: str) -> tuple[Table, dict[str, str]]:
+def read_once(path: str) -> tuple[Table, dict[str, str]]:
+    """Read an index once, which another process may be changing."""
     journals = [end for end in ("-wal", "-journal") if os.path.exists(path + end)]
     if not journals:
         with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?immutable=1", uri=True)) as db:

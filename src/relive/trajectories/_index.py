@@ -196,8 +196,9 @@ class TrajectoryIndex(Table):
         position = len(records) - 1 - (int(records["id"][-1]) - id_) if len(records) else -1
         if 0 <= position < len(records) and records["id"][position] == id_:
             return position
-        return self._search(id_)
+        return self.search(id_)
 
-    def _search(self, id_: int) -> int | None:
+    def search(self, id_: int) -> int | None:
+        """Look at all ids for one; None if it is unknown."""
         found = np.flatnonzero(self.records["id"] == id_)
         return int(found[0]) if len(found) else None
