@@ -1,4 +1,4 @@
-"""Writes the tables of benchmarks.md, measurements.md and tables.md in docs/, and the charts: `python -m benchmarks.page`.
+"""Writes the tables of `PAGES` in docs/, and the charts: `python -m benchmarks.page`.
 
 All questions are run, in an hour with all libraries; `--questions` runs some anew, and leaves the others' figures.
 `--draw` runs nothing. The figures stand in docs/data/benchmarks.json; all have to be of one machine and version.
@@ -62,22 +62,18 @@ LOST = (
 )
 # Questions, calls and goals, by how their names begin: what keeps relive from more.
 WHY = {
-    "add_one filling: times NumPy": "a call checks its values, compares the observation and counts for the sampler",
-    "add_one full: times NumPy": "a call checks its values, compares the observation and counts for the sampler",
-    "add_one": "relive compares each observation with the one before, and keeps streams",
+    **dict.fromkeys(
+        ("add_one", "small_rows push", "small_rows add"), "relive compares observations, and keeps streams"
+    ),
     "add_batch": "one ring for all environments is one copy; it has no streams for windows and sequences",
     "uniform_sample": "relive's batches have ids, discounts and numbers of steps, too: ten fields, not six",
-    "small_rows push": "relive compares each observation with the one before, and keeps streams",
-    "small_rows add": "relive compares each observation with the one before, and keeps streams",
     "small_rows": "ten fields, not six; copying such rows is nothing",
     "behind_learner add, draw, update": "all of it runs with cold caches, which any library's call finds",
     "behind_learner": "a tensor is made for each of ten fields, not six",
-    "cliffs 256 of `Hindsight`": "the reward function takes nearly as long as the item",
-    "cliffs 4,096 of `Hindsight`": "the reward function takes nearly as long as the item",
-    "cliffs the same, episodes": "sequences of six episodes are copied in six pieces",
-    "cliffs 256 steps of files": "each row is compared with its checksum",
-    "cliffs `batches": "the order of a million numbers, the half of it at once",
-    "cliffs cut": "Python's check of the environments' numbers",
+    **dict.fromkeys(("cliffs 256 of `H", "cliffs 4,096 of `H"), "the reward function takes nearly as long as the item"),
+    "cliffs the same": "sequences of six episodes are copied in six pieces",
+    "cliffs 256 steps": "each row is compared with its checksum",
+    "cliffs a batch": "a share of putting the epoch in order is in each batch",
     "atari": "the copy limit is one `take` of as many frames",
     "saves": "relive writes checksums and syncs",
     "processes": "Reverb connects to a server that runs",
@@ -85,8 +81,7 @@ WHY = {
     "import_time": "modules, their functions and classes",
     "per_cycle": "the tree and the rows of 10^6 items are read from memory",
     "n_step": "marks and rewards of each further step",
-    "sequences cycle": "a draw of relive has ids, masks, discounts, and what came before, too",
-    "sequences prioritized": "a draw of relive has ids, masks, discounts, and what came before, too",
+    **dict.fromkeys(("sequences cycle", "sequences prioritized"), "sequences have ids, masks and discounts, too"),
     "sequences": "TorchRL takes milliseconds after a write, not a hundred",
     "memory first": "32 rows of an environment lie together, and huge pages count whole",
     "memory": "Python is two thirds of what is installed",
