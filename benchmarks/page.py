@@ -62,9 +62,7 @@ LOST = (
 )
 # Questions, calls and goals, by how their names begin: what keeps relive from more.
 WHY = {
-    **dict.fromkeys(
-        ("add_one", "small_rows push", "small_rows add"), "relive compares observations, and keeps streams"
-    ),
+    **dict.fromkeys(("add_one", "small_rows push", "small_rows add"), "relive compares observations and keeps streams"),
     "add_batch": "one ring for all environments is one copy; it has no streams for windows and sequences",
     "uniform_sample": "relive's batches have ids, discounts and numbers of steps, too: ten fields, not six",
     "small_rows": "ten fields, not six; copying such rows is nothing",
