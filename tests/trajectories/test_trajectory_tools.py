@@ -134,7 +134,8 @@ def a_further_layout(folder: Path) -> None:
     page = (Path(__file__).parents[2] / "FORMAT.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
-    exec(example, names)
+    if "npz" not in [layout.name for layout in formats.formats()]:  # the page's own test runs it, too
+        exec(example, names)
     source, told = directory(folder / "a", [1, 2]), []
     assert convert(source, folder / "b", "npz", progress=lambda done, total: told.append((done, total))) == 2
     assert told == [(1, 2), (2, 2)]
