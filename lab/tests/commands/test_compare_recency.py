@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import multiprocessing
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import relive
 from relive_lab import SACConfig
 from relive_lab.cli import main
 from relive_lab.config import sampler_of
+from relive_lab.studies import recency
 from relive_lab.studies.recency import ARMS, TASKS, VOLUMES, Learner, table
 
 RECENT, PRIORITIZED = relive.Recent(share=0.25), relive.Prioritized()
@@ -51,8 +53,10 @@ def test_volumes_are_what_they_are_called() -> None:
 def test_from_the_command_to_the_table(
     task: str, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(recency, "EVALUATIONS", 4)  # twenty of them would take most of the time
     context = multiprocessing.get_context
     if not torch.cuda.is_available():  # a process that forks has PyTorch, whose imports take most of the time
+        importlib.import_module("torch._dynamo")  # which an optimizer imports
         monkeypatch.setattr(multiprocessing, "get_context", lambda kind: context("fork"))
     out = tmp_path / f"{task}-low"
     words = ["compare", "recency", "--task", task, "--seeds", "1", "--jobs", "1", "--num-envs", "16"]
