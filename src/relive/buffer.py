@@ -61,10 +61,10 @@ class ReplayBuffer:
         limiter: A `RateLimiter`, which makes adding and drawing wait for each other; None: no call waits.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
         boundaries: Share of rows reserved for final observations, from 0 to 1, on top of a row for each step; a share
-            above 0 is at least 64 rows an environment, or with 256 environments or more a quarter of their steps if
-            that is fewer. An integer above 1 is the number of rows itself. The default is enough for episodes of 16
-            steps on average; 1 is enough for episodes of any length. Where rows run out, a lane keeps fewer steps, and
-            a notice says so.
+            above 0 is at least 64 rows an environment. With 256 environments or more a share up to a sixteenth is a
+            quarter of their steps if that is fewer. An integer above 1 is the number of rows itself. The default is
+            enough for episodes of 16 steps on average; 1 is enough for episodes of any length. Where rows run out, a
+            lane keeps fewer steps, and a notice says so.
         check_finite: Look at all floats that are given, and warn once where one is NaN or infinite. For finding a
             fault: it takes longer than adding. A save or a copy does not keep it.
 

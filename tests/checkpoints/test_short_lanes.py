@@ -43,12 +43,13 @@ def test_many_short_lanes_keep_all_steps_of_episodes_of_five(steps: int, tmp_pat
     buffer.save(tmp_path / "save")
     loaded = relive.load(tmp_path / "save")
     assert (loaded.boundaries, len(loaded)) == (buffer.boundaries, len(buffer))
+    assert relive.load(tmp_path / "save", capacity=10 * buffer.capacity).boundaries == 1 / 16
 
 
 def test_what_else_is_reserved_is_what_was_asked_for() -> None:
-    sixteenth, few = 1 / 16, 1
-    asked = {(64, LANES - 1, sixteenth): sixteenth, (260, LANES, sixteenth): sixteenth, (15, LANES, 0.5): 0.5}
-    asked |= {(64, LANES, 0): 0, (64, LANES, 7): 7, (64, LANES, few): 64, (64, LANES, 0.5): 32, (16, LANES, 0.1): 15}
+    sixteenth = 1 / 16
+    asked = {(64, LANES - 1, sixteenth): sixteenth, (260, LANES, sixteenth): sixteenth, (15, LANES, 0.05): 0.05}
+    asked |= {(64, LANES, each): each for each in (0, 7, 1, 0.5)} | {(16, LANES, sixteenth): 15}
     assert {key: built(key[0], key[1], boundaries=key[2]).boundaries for key in asked} == asked
 
 

@@ -58,9 +58,14 @@ def boundaries_of(value: object, at: str) -> float:
 def reserved(boundaries: float, lanes: int, steps: int) -> float:
     """Return what a new buffer's lanes reserve: what was asked for, or of many short lanes a number of rows."""
     least = max(steps // _QUARTER - 1, _FEWEST)
-    if lanes < _MANY or least >= _RESERVED or steps <= _FEWEST or not 0 < boundaries <= 1:
-        return boundaries
-    return min(steps, max(least, math.ceil(steps * boundaries)))
+    short = lanes >= _MANY and least < _RESERVED and steps > _FEWEST
+    return least if short and 0 < boundaries <= BOUNDARIES else boundaries
+
+
+def resized(boundaries: float, steps: int) -> float:
+    """Return what is reserved for another number of steps: of a number of rows no less than by default."""
+    less = boundaries > 1 and rows_of(steps, boundaries) < rows_of(steps, BOUNDARIES)
+    return BOUNDARIES if less else boundaries
 
 
 def sizes_in(facts: Mapping[str, Any]) -> tuple[int, int, float]:

@@ -24,7 +24,7 @@ from .._disk.files import Folder
 from .._disk.json_files import damaged
 from .._flow.limiter import RateLimiter
 from .._ring import kernels
-from .._ring.lanes import BOUNDARIES, HEAD, boundaries_of, rows_of
+from .._ring.lanes import BOUNDARIES, HEAD, boundaries_of, resized, rows_of
 from .._ring.plans import State
 from ..errors import ArgumentError, CorruptionError, MissingSave, StorageError, event, message
 from ..items import Item, Transitions
@@ -167,8 +167,9 @@ class Loading:
         self.boundaries = max((save.boundaries for save in saves), key=lambda share: rows_of(self.steps, share))
         if capacity is not None:
             steps = check.integer(capacity, "load(capacity)", minimum=self.num_envs) // self.num_envs
-            if steps != self.steps and all(save.counts_rows for save in saves):
-                self.boundaries = BOUNDARIES
+            if steps != self.steps:
+                rows = all(save.counts_rows for save in saves)
+                self.boundaries = BOUNDARIES if rows else resized(self.boundaries, steps)
             self.steps = steps
         if boundaries is not None:
             self.boundaries = boundaries_of(boundaries, "load(boundaries)")

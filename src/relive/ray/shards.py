@@ -18,7 +18,7 @@ from .._buffer.writing import parsed
 from .._flow.limiter import RateLimiter, checked
 from .._flow.prefetch import converter
 from .._flow.transform import Change, Transform
-from .._ring.lanes import BOUNDARIES
+from .._ring.lanes import BOUNDARIES, resized
 from ..batch import Batch
 from ..errors import ArgumentError, BufferClosed, ReliveError, message
 from ..items import Item
@@ -369,7 +369,10 @@ class Shards:
         share = share if boundaries is None else boundaries
         plan = planned(
             found.schema, size, found.num_envs, count, found.item, found.sampler, rng, save_dir, save_every, share
-        ).__replace__(source=found.path)
+        )
+        if boundaries is None:  # as many rows as the saved steps have
+            plan = plan.__replace__(boundaries=share if size == found.capacity else resized(share, plan.steps))
+        plan = plan.__replace__(source=found.path)
         made = cls.__new__(cls)
         made._open(plan, rng, limiter, actor_options, timeout)
         made._drawer.draws, made._drawer.drawn = found.draws, found.drawn
