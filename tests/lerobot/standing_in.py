@@ -14,6 +14,7 @@ import pytest
 STAND_IN = Path(__file__).parent / "stand_in"
 LAYOUTS = ("0.4.4", "main")
 DEMONSTRATION = 150_000  # the number of its first step
+CAPACITIES = {"online": 4096, "offline": 1 << 17}  # for all interventions that a fast machine makes in a test
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -59,7 +60,8 @@ def demonstrations(root: Path, episodes: int = 3, length: int = 5) -> None:
 
 def configuration(folder: Path, online_steps: int) -> None:
     """Write the configuration of a run in a folder that has demonstrations to a file."""
-    policy = {"online_steps": online_steps, "online_buffer_capacity": 4096, "offline_buffer_capacity": 4096}
+    policy: dict[str, Any] = {"online_steps": online_steps}
+    policy |= {f"{name}_buffer_capacity": capacity for name, capacity in CAPACITIES.items()}
     policy["input_features"] = ["observation.state", "observation.images.top"]
     dataset = {"repo_id": "stand/in", "root": str(folder / "demonstrations")}
     given = {"output_dir": str(folder), "policy": policy, "dataset": dataset}

@@ -12,7 +12,7 @@ from children import run_program
 from depth import LONG, eventually, some
 from forking import forked
 from needs import needs
-from standing_in import DEMONSTRATION, LAYOUTS, STAND_IN, configuration, demonstrations
+from standing_in import CAPACITIES, DEMONSTRATION, LAYOUTS, STAND_IN, configuration, demonstrations
 from standing_in import layout as layout
 
 needs("torch")
@@ -29,7 +29,7 @@ def program() -> str:
 
 
 def kept(folder: Path, name: str) -> list[int]:
-    buffer = ReplayBuffer(4096, "cpu", path=folder / "experience" / name, use_drq=False)
+    buffer = ReplayBuffer(CAPACITIES[name], "cpu", path=folder / "experience" / name, use_drq=False)
     return [int(reward) for reward in buffer.rewards]
 
 
@@ -44,7 +44,7 @@ def test_a_run_continues_with_the_experience_of_one_that_was_killed(
     demonstrations(tmp_path / "demonstrations")
     configuration(tmp_path, online_steps=10**6)
     with forked(lambda: exec(program(), {"__name__": "__main__"}), endless=True):
-        eventually(lambda: any((tmp_path / "experience/online").glob("save-*4.json")), 120)
+        eventually(lambda: any((tmp_path / "experience/online").glob("save-*2.json")), 120)
     killed, arm = time.monotonic(), Arm(tmp_path)
     added, online, offline = arm.added(), kept(tmp_path, "online"), kept(tmp_path, "offline")
     assert online
@@ -58,4 +58,4 @@ def test_a_run_continues_with_the_experience_of_one_that_was_killed(
     assert ended.returncode == 0, ended.stderr
     newest = kept(tmp_path, "online")
     assert newest == (online + [number for number in arm.added() if number > added[-1]])[-len(newest) :]
-    assert len(newest) > 0.9 * min(len(online), 4096)  # a full buffer keeps fewer of them where more episodes end
+    assert len(newest) > 0.9 * min(len(online), CAPACITIES["online"])  # a full buffer keeps fewer of them where more episodes end

@@ -15,6 +15,7 @@ from ..errors import StaleId, message
 from ._batches import BatchTransition
 
 Read = Callable[[Int64], BatchTransition]
+_PART = 256  # steps that a loop reads at once
 
 
 class StoredColumn:
@@ -47,7 +48,7 @@ class StoredColumn:
         raise no_assignment("ReplayBuffer", None)
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (self[place] for place in range(len(self)))
+        return (value for first in range(0, len(self), _PART) for value in self[first : first + _PART])
 
 
 class StoredColumns(Mapping[str, StoredColumn]):
