@@ -95,7 +95,10 @@ def _never(ward: Ward, known: Iterable[str]) -> Verdict:
         ward.patient.renew()
         ward.run(calls, lanes_hold=_ROWS)
         world, stored = ward.patient.world, {world_place(ward, item) for item in ward.patient.items()}
-        counts = Counter(world_place(ward, item) for item in _drawn(ward, EACH * len(stored)))
+        seen = Counter(item.obs for item in _drawn(ward, EACH * len(stored)))
+        counts = Counter[Place | None]()
+        for obs, count in seen.items():
+            counts[world.place(obs)] += count
         if stored and not counts:
             return 1, 1, f"{len(stored)} items are stored, and {_refusal(ward)}"
         drawn = [place for place in counts if place is not None]

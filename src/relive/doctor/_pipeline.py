@@ -274,8 +274,8 @@ def _seed() -> None:
     np.random.seed(0)
     random.seed(0)
     torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.manual_seed(0)
+    if torch is not None:  # where nothing but a CPU is there, `manual_seed` writes down a stack of calls, 1 ms each time
+        (torch if torch.accelerator.is_available() else torch.default_generator).manual_seed(0)
 
 
 class WithoutHandle(ArgumentError):
@@ -303,19 +303,22 @@ def stored(item: Any, at: str) -> PlainItem:
         ArgumentError: It is no item.
     """
     try:
-        if isinstance(item, Mapping):
-            item = Item(**item)
-        elif isinstance(item, tuple | list) and not hasattr(item, "obs"):
-            own = {name: getattr(item, name) for name in ("handle", "weight") if hasattr(item, name)}
-            item = Item(*item)._replace(**own)
-        values = (item.obs, item.reward, item.bootstrap, item.next_obs)
-        obs, reward, bootstrap, next_obs = [value if type(value) is float else _number(value) for value in values]
-        weight = getattr(item, "weight", None)
-        weight = 1.0 if weight is None else _number(weight)
-        return PlainItem(obs, reward, bootstrap, next_obs, getattr(item, "handle", None), weight)
+        *values, handle, weight = item if type(item) is Item else _item(item)
+        numbers = [value if type(value) is float else _number(value) for value in values]
+        return PlainItem(*numbers, handle, 1.0 if weight is None else _number(weight))
     except (TypeError, ValueError, AttributeError) as error:
         wanted = "items `(obs, reward, bootstrap, next_obs)`, each a number"
         raise ArgumentError(message(wanted, f"`{type(item).__name__}` ({error})", at)) from None
+
+
+def _item(given: Any) -> Item:
+    """Make an `Item` of a mapping, of a tuple, or of an object with its names."""
+    if isinstance(given, Mapping):
+        return Item(**given)
+    own = {name: getattr(given, name) for name in ("handle", "weight") if hasattr(given, name)}
+    if isinstance(given, tuple | list) and not hasattr(given, "obs"):
+        return Item(*given)._replace(**own)
+    return Item(given.obs, given.reward, given.bootstrap, given.next_obs, **own)
 
 
 def columns(item: Item, at: str) -> list[PlainItem]:
@@ -336,7 +339,7 @@ def columns(item: Item, at: str) -> list[PlainItem]:
 
 
 def _column(values: Any) -> list[float]:
-    return [float(value) for value in values.reshape(len(values), -1)[:, -1].tolist()] if len(values) else []
+    return [*map(float, values.reshape(len(values), -1)[:, -1].tolist())] if len(values) else []
 
 
 def on_host(value: Any) -> np.ndarray[Any, Any]:

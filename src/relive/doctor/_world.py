@@ -6,6 +6,7 @@ computed from its observation alone. Nothing here uses relive's own arithmetic.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -119,7 +120,7 @@ class World:
 
     def place(self, obs: float) -> Place | None:
         """Return the place of an observation; None if it was never made."""
-        if not np.isfinite(obs) or obs != int(obs) or obs < 0:
+        if not 0 <= obs < math.inf or obs != int(obs):
             return None
         code = int(obs)
         place = Place(code // _LANE, code % _LANE // _EPISODE, code % _EPISODE, self.course)
