@@ -31,6 +31,9 @@ os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 # not anew in every process, whatever the environment says.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Files of tests lie in memory where it has room: they are synced some 30,000 times, which takes a minute on a disk.
+ROOM = 4 << 30  # bytes
+OWN = pytest.StashKey[str]()
 frozen = 0  # modules that were there when the collector was told to pass them over
 EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "15"))
 if EXAMPLES < 200:  # few examples need no numbers of the source, for which all modules would be read, again and again
@@ -61,6 +64,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.option.loadscopereorder = False
     gc.disable()  # until the tests are collected
+    if MEMORY and not LONG and "TMPDIR" not in os.environ and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="relive-tests-", dir=MEMORY)
+        os.chmod(os.environ["TMPDIR"], 0o1777)  # as a place for all users
+        tempfile.tempdir = None  # which was worked out before
+        config.stash[OWN] = os.environ["TMPDIR"]
     if (file := os.environ.get("RELIVE_SKIPPED")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Skipped(Path(file)))
 
@@ -78,6 +86,12 @@ class Skipped:
                 file.write(f"{report.nodeid}\n")
 
     pytest_collectreport = pytest_runtest_logreport = note
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """What failed tests wrote to memory can be looked at; nothing else stays there."""
+    if OWN in session.config.stash and exitstatus != pytest.ExitCode.TESTS_FAILED:
+        session.config.add_cleanup(lambda: shutil.rmtree(session.config.stash[OWN], ignore_errors=True))
 
 
 def pytest_collection_finish() -> None:

@@ -28,7 +28,7 @@ def kind_of(path: str) -> str:
 
 
 @pytest.mark.skipif(not os.path.ismount(MEMORY), reason="no file system in memory")
-@pytest.mark.parametrize("folder", [MEMORY, tempfile.gettempdir()])
+@pytest.mark.parametrize("folder", [MEMORY, "/var/tmp"])
 def test_room_is_reserved_on_disks(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reserved = []
     monkeypatch.setattr(os, "posix_fallocate", lambda fd, first, count: reserved.append(count))

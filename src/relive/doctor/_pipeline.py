@@ -274,7 +274,9 @@ def _seed() -> None:
     np.random.seed(0)
     random.seed(0)
     torch = sys.modules.get("torch")
-    if torch is not None:  # where nothing but a CPU is there, `manual_seed` writes down a stack of calls, 1 ms each time
+    if (
+        torch is not None
+    ):  # where nothing but a CPU is there, `manual_seed` writes down a stack of calls, 1 ms each time
         (torch if torch.accelerator.is_available() else torch.default_generator).manual_seed(0)
 
 
