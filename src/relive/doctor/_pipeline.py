@@ -276,7 +276,7 @@ def _seed() -> None:
     torch = sys.modules.get("torch")
     if (
         torch is not None
-    ):  # where nothing but a CPU is there, `manual_seed` writes down a stack of calls, 1 ms each time
+    ):  # with nothing but a CPU, `torch.manual_seed` writes down its callers, a millisecond each time
         (torch if torch.accelerator.is_available() else torch.default_generator).manual_seed(0)
 
 
