@@ -274,9 +274,7 @@ def _seed() -> None:
     np.random.seed(0)
     random.seed(0)
     torch = sys.modules.get("torch")
-    if (
-        torch is not None
-    ):  # with nothing but a CPU, `torch.manual_seed` writes down its callers, a millisecond each time
+    if torch is not None:  # on a CPU alone, `torch.manual_seed` writes down its callers, a millisecond each
         (torch if torch.accelerator.is_available() else torch.default_generator).manual_seed(0)
 
 
