@@ -40,7 +40,7 @@ public:
         if (mark & LOST) return row;
         int64_t after = next_row(row);
         // A final observation may have brought older frames of its own.
-        for (int64_t i = 0; mark & END && i < lookback && mark_at(after) & HISTORY; ++i) after = next_row(after);
+        for (int64_t i = 0; i < lookback && mark & END && mark_at(after) & HISTORY; ++i) after = next_row(after);
         return after;
     }
 

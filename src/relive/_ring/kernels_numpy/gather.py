@@ -169,6 +169,7 @@ class Gather:
         n_step: int,
         strategy: int,
         outcomes: Callable[[Relabelled], tuple[Array, ...]],
+        rewards: Callable[..., Array] | None,
     ) -> None:
         """Do nothing: only the native kernel has a fast path that relabels inside `sample`.
 
@@ -180,6 +181,8 @@ class Gather:
             n_step: Steps of the items' windows.
             strategy: Where goals come from.
             outcomes: Returns the values of these fields.
+            rewards: Of items of one step, called in its place: returns the rewards, given copies of the columns, of
+                which the first two are the goals and what was achieved; None: `outcomes` is called.
         """
 
     def unroll(
