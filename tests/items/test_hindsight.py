@@ -340,8 +340,8 @@ def drawn_by_numbers(width: int, n_step: int) -> relive.Batch:
 
     def reward(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
         for goals in (achieved, desired):
-            assert goals.flags.writeable and goals.flags.aligned and goals.flags.owndata
-            assert goals.flags.f_contiguous == (few or width == 1) and goals.flags.c_contiguous != few
+            assert (goals.flags.f_contiguous, goals.flags.c_contiguous) == (few or width == 1, not few)
+            assert goals.flags.behaved
         sums = np.linalg.norm(achieved - desired, axis=-1) + desired.sum(axis=-1)
         if few:
             rows, goals = np.ascontiguousarray(achieved), np.ascontiguousarray(desired)
