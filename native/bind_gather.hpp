@@ -346,6 +346,6 @@ nb::object windows_of_single(nb::object gather, nb::object ring, nb::list keys, 
 
 // Transitions of which a share gets another goal, likewise.
 nb::object goals_of_single(nb::object gather, nb::object ring, nb::object item, nb::list keys, double ratio,
-                           int64_t n_step, int64_t strategy, nb::object outcomes, nb::object rewards);
+                           int64_t n_step, int64_t strategy, nb::object outcomes, nb::object reward);
 
 }  // namespace relive

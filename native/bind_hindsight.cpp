@@ -8,7 +8,7 @@ namespace {
 class GoalItems : public Expansion {
 public:
     GoalItems(nb::object gather, nb::object ring, nb::object item, nb::list keys, double ratio, int64_t n_step,
-              int64_t strategy, nb::object outcomes, nb::object rewards)
+              int64_t strategy, nb::object outcomes, nb::object reward)
         : gather_(nb::cast<const PyGather&>(gather)),
           owner_(nb::cast<const PyRing&>(ring)),
           item_(nb::cast<Expansion&>(item)),
@@ -16,10 +16,10 @@ public:
           n_step_(n_step),
           strategy_(strategy),
           outcomes_(std::move(outcomes)),
-          rewards_(std::move(rewards)),
+          reward_(std::move(reward)),
           held_(nb::make_tuple(gather, ring, item)) {
         require(PyCallable_Check(outcomes_.ptr()) && keys.size() == 3 &&
-                    (rewards_.is_none() || (PyCallable_Check(rewards_.ptr()) && n_step == 1 && gather_.size() >= 2)),
+                    (reward_.is_none() || (PyCallable_Check(reward_.ptr()) && n_step == 1 && gather_.size() >= 2)),
                 "relive._ring._native.Gather.goals: no outcomes");
         const npy_intp none[2] = {2, 0};
         // Of no items: it checks the rest.
@@ -35,9 +35,10 @@ public:
             require(found != fields.end() && found->dtype.is_valid() && !found->later,
                     "relive._ring._native.Gather.goals: a field that the item has not");
             auto* dtype = reinterpret_cast<PyArray_Descr*>(found->dtype.ptr());
-            written_.push_back({size_t(found - fields.begin()), size_t(found->row), dtype->type_num});
+            const bool one = found->shape.empty();
+            written_.push_back({size_t(found - fields.begin()), size_t(found->row), dtype->type_num, one});
         }
-        if (rewards_.is_none()) return;
+        if (reward_.is_none()) return;
         for (size_t f = 0; f < 2; ++f)
             require(gather_.column(f).is(gather_.column(0)) && gather_.row(0) == written_[f].row &&
                         gather_.type(0) == written_[f].type,
@@ -51,18 +52,19 @@ public:
     std::int64_t scratch() const override { return numbers() + item_.scratch() + 1 + PICKS + ANCHOR + 2 * turned(); }
     int traverse(visitproc visit, void* arg) const override {
         Py_VISIT(outcomes_.ptr());
-        Py_VISIT(rewards_.ptr());
+        Py_VISIT(reward_.ptr());
         return 0;
     }
 
     void expand(const std::int64_t* slots, std::int64_t n, char* const* to, std::int64_t* scratch) override {
-        rewards_.is_none() ? planned(slots, n, to, scratch) : single(slots, n, to, scratch);
+        reward_.is_none() ? planned(slots, n, to, scratch) : single(slots, n, to, scratch);
     }
 
 private:
     struct Written {
         size_t field, row;
         int type;
+        bool one;  // an item has a single number
 
         // Write the values of some items.
         void put(char* const* to, const std::int64_t* items, npy_intp n, const Column& values) const {
@@ -83,7 +85,7 @@ private:
     double ratio_;
     std::int64_t n_step_, strategy_;
     std::vector<Written> written_;
-    nb::object outcomes_, rewards_, held_;
+    nb::object outcomes_, reward_, held_;
     npy_intp numbers_ = 0;  // of a goal that is handed over number by number
 
     // Room for such a goal.
@@ -99,6 +101,19 @@ private:
         if (size == 4) return copied(4, copy_block<4>);
         if (size == 8) return copied(8, copy_block<8>);
         copied(size, [size](char* out, const char* in) { copy_row(out, in, size); });
+    }
+
+    // The extras of the steps, as the function gets them.
+    nb::object extras(const std::vector<nb::object>& copies) const {
+        nb::list given;
+        for (std::size_t c = 2; c < copies.size(); ++c) given.append(copies[c]);
+        return outcomes_.attr("extras")(given);
+    }
+
+    // Whether rewards can be taken as they are.
+    bool usual(nb::handle given, npy_intp n) const {
+        return PyArray_CheckExact(given.ptr()) && PyArray_TYPE(array(given)) == written_[2].type && written_[2].one &&
+               PyArray_NDIM(array(given)) == 1 && PyArray_SIZE(array(given)) == n && PyArray_ISCARRAY_RO(array(given));
     }
 
     // What items get, which has to have the form of their field.
@@ -147,23 +162,23 @@ private:
                 });
         });
         if (!made) return item_.expand(slots, n, to, scratch + 2 * n);
-        std::vector<nb::object> copies;
-        std::vector<PyObject*> arguments;
-        std::vector<char*> outs;
-        for (std::size_t c = 0; c < gather_.size(); ++c) {
+        std::vector<nb::object> copies(gather_.size());
+        std::vector<char*> outs(gather_.size());
+        for (std::size_t c = 0; c < outs.size(); ++c) {
             const bool turns = numbers_ && c < 2;
-            copies.push_back(gather_.fresh_out(c, made, turns));
-            arguments.push_back(copies[c].ptr());
-            outs.push_back(turns ? own + std::size_t(turned() * n) * 8 * c : PyArray_BYTES(array(copies[c])));
+            copies[c] = gather_.fresh_out(c, made, turns);
+            outs[c] = turns ? own + std::size_t(turned() * n) * 8 * c : PyArray_BYTES(array(copies[c]));
         }
         if (few)
             gather_.copy_fetched(outs.data(), rows, 0, made);
         else
             gather_.copy_to(outs.data(), rows, made, [](std::int64_t items, auto&& kernel) { run(items, kernel); });
         for (std::size_t c = 0; numbers_ && c < 2; ++c) turn(PyArray_BYTES(array(copies[c])), outs[c], made);
-        const nb::object given =
-            nb::steal(PyObject_Vectorcall(rewards_.ptr(), arguments.data(), arguments.size(), nullptr));
+        const nb::object info = copies.size() > 2 ? extras(copies) : nb::dict();
+        PyObject* const arguments[] = {copies[1].ptr(), copies[0].ptr(), info.ptr()};
+        nb::object given = nb::steal(PyObject_Vectorcall(reward_.ptr(), arguments, 3, nullptr));
         if (!given.is_valid()) nb::raise_python_error();
+        if (!usual(given, made)) given = outcomes_.attr("rewards")(given, made);
         const RowArray values = checked(given, made, written_[2]);
         item_.expand(slots, n, to, scratch + 2 * n);
         for (std::size_t f = 0; f < 2; ++f)
@@ -175,9 +190,9 @@ private:
 }  // namespace
 
 nb::object goals_of_single(nb::object gather, nb::object ring, nb::object item, nb::list keys, double ratio,
-                           int64_t n_step, int64_t strategy, nb::object outcomes, nb::object rewards) {
+                           int64_t n_step, int64_t strategy, nb::object outcomes, nb::object reward) {
     Expansion* const made = new GoalItems(std::move(gather), std::move(ring), std::move(item), std::move(keys), ratio,
-                                          n_step, strategy, std::move(outcomes), std::move(rewards));
+                                          n_step, strategy, std::move(outcomes), std::move(reward));
     return nb::cast(made, nb::rv_policy::take_ownership);
 }
 

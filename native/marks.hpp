@@ -35,7 +35,7 @@ public:
     uint8_t mark_at(int64_t storage_row) const { return peek(marks[storage_row]); }
 
     // The storage row of the observation after the step at a storage row; its own where none was given.
-    int64_t successor_of(int64_t row) const {
+    RELIVE_INLINE int64_t successor_of(int64_t row) const {
         const uint8_t mark = mark_at(row);
         if (mark & LOST) return row;
         int64_t after = next_row(row);

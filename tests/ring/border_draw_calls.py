@@ -60,6 +60,19 @@ def make_transitions() -> Call:
     return Call(gather.transitions, arguments, drawn("action", "nest.state"))
 
 
+class Outcomes:
+    """Computes rewards by looking at a column of rewards."""
+
+    def __call__(self, plan: Any) -> Any:
+        return [plan.copies[k] for k in (0, 0, 2)]
+
+    def extras(self, copies: Any) -> Any:
+        return copies[0]
+
+    def rewards(self, given: Any, steps: int) -> Any:
+        return given
+
+
 def make_goals() -> Call:
     copies, given = transitions_arguments()
     ring, action, reward = given["ring"], given["chunks"][0][1], given["reward"]
@@ -67,8 +80,7 @@ def make_goals() -> Call:
     arguments = {
         "ring": ring, "item": copies.transitions(**given), "ratio": 0.5, "n_step": 1, "strategy": 0,
         "keys": [("action",), ("action",), ("reward",)],
-        "outcomes": lambda plan: [plan.copies[k] for k in (0, 0, 2)],
-        "rewards": lambda goals, achieved, rewards: rewards,
+        "outcomes": Outcomes(), "reward": lambda achieved, goals, rewards: rewards,
     }  # fmt: skip
     return Call(gather.goals, arguments, drawn("action"))
 

@@ -246,8 +246,8 @@ class Gather:
         ratio: float,
         n_step: int,
         strategy: int,
-        outcomes: Callable[[Relabelled], tuple[Array, ...]],
-        rewards: Callable[..., Array] | None,
+        outcomes: Outcomes,
+        reward: Callable[..., object] | None,
     ) -> Expansion | None: ...
     def sequences(
         self,

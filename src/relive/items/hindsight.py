@@ -193,7 +193,7 @@ class _Hindsight:
         if copies is not None and not (self._recalls or item.terminated):
             self.kernel = self._steps.goals(
                 ring.kernel, copies, self._keys, item.ratio, self._n_step, self._strategy, self._outcomes,
-                self._outcomes.single if self._outcomes.singly else None,
+                item.reward if self._outcomes.singly else None,
             )  # fmt: skip
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
@@ -264,16 +264,15 @@ class _Outcomes:
         self._states = [(c.keys, array) for c, array in extras if c.field.every]
         self._keys = [c.keys for c, _ in extras if not c.field.every]
         self._reward, self._discounted = schema.reward, schema.discount is not None
-        self._usual = None if schema.reward.shape else schema.reward.dtype  # of rewards that are taken as they are
         self.singly = self._n_step == 1 and not self._states  # a step's extras are all that is asked for
 
-    def single(self, goals: Array, achieved: Array, *extras: Array) -> Array:
-        """Return the rewards of items of one step."""
-        info = nested(zip(self._keys, extras, strict=True)) if extras else {}
-        rewards = self._item.reward(achieved, goals, info)
-        if type(rewards) is np.ndarray and rewards.dtype is self._usual and rewards.shape == goals.shape[:1]:
-            return rewards
-        return np.ascontiguousarray(self._checked(rewards, len(goals)), self._reward.dtype)
+    def extras(self, copies: list[Array]) -> dict[str, Any]:
+        """Return the steps' own extras as functions get them."""
+        return nested(zip(self._keys, copies, strict=True)) if copies else {}
+
+    def rewards(self, given: Any, steps: int) -> Array:
+        """Return what a function gave for items of one step as their field has it."""
+        return np.ascontiguousarray(self._checked(given, steps), self._reward.dtype)
 
     def __call__(self, new: Relabelled) -> tuple[Array, Array, Array]:
         """Return the goals for `obs` and for `next_obs`, and the rewards."""
@@ -296,7 +295,7 @@ class _Outcomes:
         if not len(new.item):
             return np.zeros((0, *self._reward.shape)), None, None
         (goals, achieved), extras = map(_turned, new.copies[:2]), new.copies[2:]
-        info = nested(zip(self._keys, extras, strict=True)) if extras else {}
+        info = self.extras(extras)
         own = info["discount"].astype(np.float64) if self._discounted else None
         if self._states:
             ids = new.ids[new.item] + new.ages * self._ring.lanes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from ..._base.types import Array, Float32, Float64, Int64
 from ..lanes import END, GONE, HEAD, HELD, LOST
 from ..plans import Expanded, Kept, Part, Relabelled, Sequenced, Stacked
 from .rows import RingRows
+
+if TYPE_CHECKING:
+    from ..kernel_types import OutcomesKernel
 
 
 class Gather:
@@ -168,8 +172,8 @@ class Gather:
         ratio: float,
         n_step: int,
         strategy: int,
-        outcomes: Callable[[Relabelled], tuple[Array, ...]],
-        rewards: Callable[..., Array] | None,
+        outcomes: OutcomesKernel,
+        reward: Callable[..., object] | None,
     ) -> None:
         """Do nothing: only the native kernel has a fast path that relabels inside `sample`.
 
@@ -181,8 +185,8 @@ class Gather:
             n_step: Steps of the items' windows.
             strategy: Where goals come from.
             outcomes: Returns the values of these fields.
-            rewards: Of items of one step, called in its place: returns the rewards, given copies of the columns, of
-                which the first two are the goals and what was achieved; None: `outcomes` is called.
+            reward: Of items of one step, the function to call without a plan: with what was achieved and the goals, of
+                which the first two columns are, and the extras; None: `outcomes` is called.
         """
 
     def unroll(
