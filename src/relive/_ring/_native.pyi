@@ -246,7 +246,7 @@ class Gather:
         ratio: float,
         n_step: int,
         strategy: int,
-        outcomes: Outcomes,
+        outcomes: Callable[[Relabelled], tuple[Array, ...]],
         reward: Callable[..., object] | None,
     ) -> Expansion | None: ...
     def sequences(

@@ -109,14 +109,6 @@ class ChooserKernel(Protocol):
     """Chooses slots for the native `sample`; see `Tree.chooser`."""
 
 
-class OutcomesKernel(Protocol):
-    """Computes what relabelled items get; see `_Outcomes` in `items/hindsight.py`."""
-
-    def __call__(self, new: Relabelled) -> tuple[Array, ...]: ...
-    def extras(self, copies: list[Array]) -> dict[str, Any]: ...
-    def rewards(self, given: Any, steps: int) -> Array: ...
-
-
 class GatherKernel(Protocol):
     """See `_ring/kernels_numpy/gather.py`."""
 
@@ -136,7 +128,7 @@ class GatherKernel(Protocol):
         ratio: float,
         n_step: int,
         strategy: int,
-        outcomes: OutcomesKernel,
+        outcomes: Callable[[Relabelled], tuple[Array, ...]],
         reward: Callable[..., object] | None,
     ) -> ExpansionKernel | None: ...
     def unroll(

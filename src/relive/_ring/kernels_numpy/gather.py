@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +10,6 @@ from ..._base.types import Array, Float32, Float64, Int64
 from ..lanes import END, GONE, HEAD, HELD, LOST
 from ..plans import Expanded, Kept, Part, Relabelled, Sequenced, Stacked
 from .rows import RingRows
-
-if TYPE_CHECKING:
-    from ..kernel_types import OutcomesKernel
 
 
 class Gather:
@@ -172,7 +168,7 @@ class Gather:
         ratio: float,
         n_step: int,
         strategy: int,
-        outcomes: OutcomesKernel,
+        outcomes: Callable[[Relabelled], tuple[Array, ...]],
         reward: Callable[..., object] | None,
     ) -> None:
         """Do nothing: only the native kernel has a fast path that relabels inside `sample`.
@@ -184,9 +180,10 @@ class Gather:
             ratio: As in `relabelled`, as are `n_step` and `strategy`.
             n_step: Steps of the items' windows.
             strategy: Where goals come from.
-            outcomes: Returns the values of these fields.
-            reward: Of items of one step, the function to call without a plan: with what was achieved and the goals, of
-                which the first two columns are, and the extras; None: `outcomes` is called.
+            outcomes: Returns the values of these fields. Without a plan its `extras` makes the function's last argument
+                of copies, and its `rewards` checks what the function gave.
+            reward: Of items of one step, the function to call without a plan, with what was achieved and the goals,
+                which are the first two columns, and the extras, the other ones; None: `outcomes` is called.
         """
 
     def unroll(
