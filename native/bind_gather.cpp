@@ -276,12 +276,12 @@ void bind_gather(nanobind::module_& m) {
         .def(
             "goals",
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, nb::handle_t<Expansion> item, nb::list keys,
-               double ratio, int64_t n_step, int64_t strategy, nb::object outcomes) {
+               double ratio, int64_t n_step, int64_t strategy, nb::object outcomes, nb::object reward) {
                 return goals_of_single(nb::borrow(gather), nb::borrow(ring), nb::borrow(item), keys, ratio, n_step,
-                                       strategy, outcomes);
+                                       strategy, outcomes, reward);
             },
             nb::arg("ring"), nb::arg("item"), nb::arg("keys"), nb::arg("ratio"), nb::arg("n_step"), nb::arg("strategy"),
-            nb::arg("outcomes"))
+            nb::arg("outcomes"), nb::arg("reward").none())
         .def(
             "sequences",
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, std::int64_t length, In<float> discounts,

@@ -167,6 +167,11 @@ public:
         for (const Span& span : spans_)
             if (span.pick == pick) prefetch_row(span.data + std::size_t(row) * span.stride, span.bytes);
     }
+    // Fetch what the rows of an item touch.
+    RELIVE_INLINE void fetch(const std::int64_t* const* rows, std::int64_t item) const {
+        for (const Span& span : spans_)
+            prefetch_row(span.data + std::size_t(rows[span.pick][item]) * span.stride, span.bytes);
+    }
     // Copy the rows of some items, which were fetched before.
     void copy_fetched(char* const* to, const std::int64_t* const* rows, std::int64_t begin, std::int64_t end) const {
         Job jobs[FEW];
@@ -181,6 +186,21 @@ public:
     std::size_t size() const { return columns_.size(); }
     std::size_t pick(std::size_t c) const { return picks_[c]; }
     const char* at(std::size_t c, std::int64_t row) const { return columns_[c].column.at(row); }
+    // An array for n rows of a column; `by_number`: the first number of all rows comes first in memory.
+    nb::object fresh_out(std::size_t c, npy_intp n, bool by_number = false) const {
+        const int axes = PyArray_NDIM(array(keep_[c]));
+        npy_intp shape[NPY_MAXDIMS];
+        shape[0] = n;
+        std::copy_n(PyArray_DIMS(array(keep_[c])) + 1, axes - 1, shape + 1);
+        PyObject* out = PyArray_EMPTY(axes, shape, type(c), by_number);
+        if (!out) nb::raise_python_error();
+        return nb::steal(out);
+    }
+    // How many numbers a row of a column has, of one axis; else 0.
+    npy_intp numbers(std::size_t c) const {
+        return PyArray_NDIM(array(keep_[c])) == 2 ? PyArray_DIMS(array(keep_[c]))[1] : 0;
+    }
+    int type(std::size_t c) const { return columns_[c].type; }
     std::size_t row(std::size_t c) const { return columns_[c].column.row; }
     std::size_t step(std::size_t c) const { return columns_[c].column.stride; }
     nb::handle column(std::size_t c) const { return keep_[c]; }
@@ -287,15 +307,7 @@ private:
 
     nb::list fresh_outs(npy_intp n) const {
         nb::list outs;
-        for (nb::handle column : keep_) {
-            const int axes = PyArray_NDIM(array(column));
-            npy_intp shape[NPY_MAXDIMS];
-            shape[0] = n;
-            std::copy_n(PyArray_DIMS(array(column)) + 1, axes - 1, shape + 1);
-            PyObject* out = PyArray_SimpleNew(axes, shape, PyArray_TYPE(array(column)));
-            if (!out) nb::raise_python_error();
-            outs.append(nb::steal(out));
-        }
+        for (std::size_t c = 0; c < size(); ++c) outs.append(fresh_out(c, n));
         return outs;
     }
 
@@ -334,6 +346,6 @@ nb::object windows_of_single(nb::object gather, nb::object ring, nb::list keys, 
 
 // Transitions of which a share gets another goal, likewise.
 nb::object goals_of_single(nb::object gather, nb::object ring, nb::object item, nb::list keys, double ratio,
-                           int64_t n_step, int64_t strategy, nb::object outcomes);
+                           int64_t n_step, int64_t strategy, nb::object outcomes, nb::object reward);
 
 }  // namespace relive

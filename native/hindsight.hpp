@@ -26,63 +26,90 @@ struct Relabelling {
     List which, ids, ahead, goals, item, ages, after, rows;
 };
 
+// An item that may get another goal: its place among the items; lane, row and storage row of its anchor.
+struct Anchor {
+    int64_t item, number, row, at;
+};
+// The steps of its window, how many steps later the goal was achieved, and the storage row of what was achieved then.
+struct Goal {
+    int64_t steps, ahead, achieved;
+};
+
 class Relabeller {
 public:
     Relabeller(const Rows& rows, int64_t n, Strategy strategy)
-        : ring_(rows), n_(n), strategy_(strategy), seen_(size_t(rows.lanes), {-1, 0, 0}), held_(size_t(rows.lanes)) {}
+        : ring_(rows), n_(n), strategy_(strategy), seen_(size_t(rows.lanes), {{-1, 0, 0}, 0}) {}
 
-    // Relabel the items of which the number in `whether` lies below `ratio`.
+    // Find goals for the items of which the number in `whether` lies below `ratio`, in order; `each` gets them.
+    // `anchors`: room for as many.
+    template <typename Each>
+    void relabel(const int64_t* slots, const double* whether, double ratio, const double* where, int64_t count,
+                 Anchor* anchors, Each each) {
+        int64_t some = 0;
+        for (int64_t i = 0; i < count; ++i) {  // no branch, which could not be foreseen
+            anchors[some].item = i;
+            some += whether[i] < ratio;
+        }
+        for (int64_t k = 0; k < some; ++k) locate(slots[anchors[k].item], anchors[k]);
+        Goal goal;
+        for (int64_t k = 0; k < some; ++k)
+            if (found(anchors[k], where[anchors[k].item], goal)) each(anchors[k], goal);
+    }
+    // The same, with the steps of their windows.
     void relabel(const int64_t* slots, const double* whether, double ratio, const double* where, int64_t count,
                  Relabelling& out) {
         for (auto* list : {&out.which, &out.ids, &out.ahead}) list->reserve(count);
         for (auto* list : {&out.goals, &out.item, &out.ages, &out.after, &out.rows}) list->reserve(count * n_);
-        int64_t* const which = out.which.values.get();
-        int64_t some = 0;
-        for (int64_t i = 0; i < count; ++i) {  // no branch, which could not be foreseen
-            which[some] = i;
-            some += whether[i] < ratio;
-        }
-        const auto anchors = std::make_unique_for_overwrite<Anchor[]>(size_t(some));
-        for (int64_t k = 0; k < some; ++k) {
-            anchors[size_t(k)] = anchor(slots[which[k]]);
-            RELIVE_PREFETCH(ring_.marks + anchors[size_t(k)].at);
-        }
-        for (int64_t k = 0; k < some; ++k) one(which[k], anchors[size_t(k)], where[which[k]], out);
+        const auto anchors = std::make_unique_for_overwrite<Anchor[]>(size_t(count));
+        relabel(slots, whether, ratio, where, count, anchors.get(), [&](const Anchor& of, const Goal& goal) {
+            for (int64_t age = 0, row = of.at; age < goal.steps; ++age, row = ring_.next_row(row)) {
+                out.goals.add(goal.achieved);
+                out.item.add(out.which.size);
+                out.ages.add(age);
+                out.rows.add(row);
+                out.after.add(ring_.successor_of(row));
+            }
+            out.which.add(of.item);
+            out.ids.add(of.row * ring_.lanes + of.number);
+            out.ahead.add(goal.ahead);
+        });
     }
 
 private:
-    struct Anchor {
-        int64_t number, row, at;
+    static constexpr int64_t NEAR = 64;  // marks that are looked at together
+
+    struct Seen {
+        Position now;
+        int64_t held;
     };
 
     const Rows& ring_;
     int64_t n_;
     Strategy strategy_;
-    // Of each lane at its first item: another process may add steps meanwhile, and what those achieved is left out.
-    std::vector<Position> seen_;
-    std::vector<int64_t> held_;
+    // Each lane at its first item: another process may add steps meanwhile, and what those achieved is left out.
+    std::vector<Seen> seen_;
 
     int64_t at(int64_t number, int64_t row) const {
-        return ring_.storage_row(number, ring_.memory_of(seen_[size_t(number)], row));
+        return ring_.storage_row(number, ring_.memory_of(seen_[size_t(number)].now, row));
     }
 
-    Anchor anchor(int64_t slot) {
-        int64_t lane_slot, number;
-        ring_.split(slot, lane_slot, number);
-        Position& now = seen_[size_t(number)];
-        if (now.head < 0) {
-            held_[size_t(number)] = observe(ring_.lane_of[number].held);
-            now = ring_.position(number);
+    void locate(int64_t slot, Anchor& of) {
+        int64_t lane_slot;
+        ring_.split(slot, lane_slot, of.number);
+        Seen& seen = seen_[size_t(of.number)];
+        if (seen.now.head < 0) {
+            seen.held = observe(ring_.lane_of[of.number].held);
+            seen.now = ring_.position(of.number);
         }
-        const int64_t row = ring_.row_at(now, lane_slot);
-        return {number, row, at(number, row)};
+        of.row = ring_.row_at(seen.now, lane_slot);
+        of.at = at(of.number, of.row);
+        prefetch_row(reinterpret_cast<const char*>(ring_.marks + of.at), NEAR);
     }
 
     // As of all rows. Most ends are near, and no branch on where could be foreseen.
     static int64_t steps_to_end(const uint8_t* mark, int64_t n) {
         int64_t none = 0;
 #if defined(__SSE2__) && !defined(RELIVE_ATOMIC_COPIES)
-        constexpr int64_t NEAR = 64;
         if (n >= NEAR) {
             uint64_t ends = 0;
             for (int64_t i = 0; i < NEAR; i += 16) {
@@ -99,14 +126,14 @@ private:
 
     // The row of the last step up to the first end, which there is none of among the `count` first ones; `count`
     // becomes how many steps there are.
-    int64_t last_of(const Anchor& anchor, int64_t& count) const {
-        const Position& seen = seen_[size_t(anchor.number)];
-        int64_t last = anchor.at + count - 1;
-        int64_t memory = ring_.wrapped(ring_.memory_of(seen, anchor.row) + count);
-        while (anchor.row + count < seen.head) {
-            const int64_t n = std::min(seen.head - anchor.row - count, ring_.together(memory));
-            const int64_t found = steps_to_end(ring_.marks + ring_.storage_row(anchor.number, memory), n);
-            last = ring_.storage_row(anchor.number, memory + found - 1);
+    int64_t last_of(const Anchor& of, int64_t& count) const {
+        const Position& seen = seen_[size_t(of.number)].now;
+        int64_t last = of.at + count - 1;
+        int64_t memory = ring_.wrapped(ring_.memory_of(seen, of.row) + count);
+        while (of.row + count < seen.head) {
+            const int64_t n = std::min(seen.head - of.row - count, ring_.together(memory));
+            const int64_t found = steps_to_end(ring_.marks + ring_.storage_row(of.number, memory), n);
+            last = ring_.storage_row(of.number, memory + found - 1);
             count += found;
             if (ring_.mark_at(last) & END) break;
             memory = ring_.wrapped(memory + found);
@@ -114,45 +141,36 @@ private:
         return last;
     }
 
-    void one(int64_t i, const Anchor& anchor, double where, Relabelling& out) {
-        const int64_t number = anchor.number, id = anchor.row * ring_.lanes + number;
-        const int64_t steps = n_ == 1 ? 1 : ring_.window(anchor.at, n_).steps;
-        const int64_t head = seen_[size_t(number)].head;
+    // Whether it is known what each step of an item's window achieved; then the goal is chosen.
+    bool found(const Anchor& of, double where, Goal& goal) const {
+        const int64_t number = of.number, head = seen_[size_t(number)].now.head;
+        goal.steps = n_ == 1 ? 1 : ring_.window(of.at, n_).steps;
         // How many steps there are up to the first end, and where the last one of them is; most lie together.
-        const int64_t near = std::min(head - anchor.row, ring_.together_from(anchor.at));
-        int64_t count = steps_to_end(ring_.marks + anchor.at, near), last = anchor.at + count - 1;
-        if (!(ring_.mark_at(last) & END)) last = last_of(anchor, count);
+        const int64_t near = std::min(head - of.row, ring_.together_from(of.at));
+        int64_t count = steps_to_end(ring_.marks + of.at, near), last = of.at + count - 1;
+        if (!(ring_.mark_at(last) & END)) last = last_of(of, count);
         const uint8_t mark = ring_.mark_at(last);
         int64_t ahead = count - 1;  // how many steps later the last one is of which is known what it achieved
-        const bool newest = anchor.row + ahead + 1 == head && held_[size_t(number)] == head;
+        const bool newest = of.row + ahead + 1 == head && seen_[size_t(number)].held == head;
         if (mark & LOST || !(mark & END || newest)) --ahead;
-        if (ahead < steps - 1) return;  // what a step of the window achieved is not known
-        const int64_t goal = chosen(anchor, ahead, where);
-        const bool together = goal >= 0 && goal < near;
-        const int64_t achieved = ring_.successor_of(together ? anchor.at + goal : at(number, anchor.row + goal));
-        for (int64_t age = 0, row = anchor.at; age < steps; ++age, row = ring_.next_row(row)) {
-            out.goals.add(achieved);
-            out.item.add(out.which.size);
-            out.ages.add(age);
-            out.rows.add(row);
-            out.after.add(ring_.successor_of(row));
-        }
-        out.which.add(i);
-        out.ids.add(id);
-        out.ahead.add(goal);
+        if (ahead < goal.steps - 1) return false;
+        goal.ahead = chosen(of, ahead, where);
+        const bool together = goal.ahead >= 0 && goal.ahead < near;
+        goal.achieved = ring_.successor_of(together ? of.at + goal.ahead : at(number, of.row + goal.ahead));
+        return true;
     }
 
     // How many steps later (earlier, where negative) the goal was achieved.
-    int64_t chosen(const Anchor& anchor, int64_t ahead, double where) {
+    int64_t chosen(const Anchor& of, int64_t ahead, double where) const {
         if (strategy_ == Strategy::FINAL) return ahead;
         int64_t first = 0;
         if (strategy_ == Strategy::EPISODE) {
-            const int64_t oldest = ring_.first_row(anchor.number, seen_[size_t(anchor.number)].head);
-            for (int64_t row = anchor.at; anchor.row + first > oldest; --first) {
+            const int64_t oldest = ring_.first_row(of.number, seen_[size_t(of.number)].now.head);
+            for (int64_t row = of.at; of.row + first > oldest; --first) {
                 row = ring_.previous_row(row);
                 if ((ring_.mark_at(row) & (STEP | END)) != STEP) break;
             }
-            first = std::max(first, std::min<int64_t>(peek(ring_.lane_of[anchor.number].gone) - anchor.row, 0));
+            first = std::max(first, std::min<int64_t>(peek(ring_.lane_of[of.number].gone) - of.row, 0));
         }
         // The product may be rounded up to the number of steps.
         return std::min(first + int64_t(where * double(ahead - first + 1)), ahead);

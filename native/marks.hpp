@@ -35,12 +35,12 @@ public:
     uint8_t mark_at(int64_t storage_row) const { return peek(marks[storage_row]); }
 
     // The storage row of the observation after the step at a storage row; its own where none was given.
-    int64_t successor_of(int64_t row) const {
+    RELIVE_INLINE int64_t successor_of(int64_t row) const {
         const uint8_t mark = mark_at(row);
         if (mark & LOST) return row;
         int64_t after = next_row(row);
         // A final observation may have brought older frames of its own.
-        for (int64_t i = 0; mark & END && i < lookback && mark_at(after) & HISTORY; ++i) after = next_row(after);
+        for (int64_t i = 0; i < lookback && mark & END && mark_at(after) & HISTORY; ++i) after = next_row(after);
         return after;
     }
 

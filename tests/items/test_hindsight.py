@@ -322,3 +322,45 @@ def test_a_buffer_that_its_reward_function_refers_to_is_dropped() -> None:
     del agent
     gc.collect()
     assert dropped() is None
+
+
+@pytest.mark.parametrize(("width", "n_step"), product((1, 2, 3, 7, 8), (1, 3)))
+def test_goals_of_a_few_numbers_come_number_by_number(width: int, n_step: int) -> None:
+    """Check both kernels: the layout, that sums are those of rows, and that writing to the arrays changes no batch."""
+    runs = []
+    for name in BACK_ENDS:
+        with _kernels.use(name):
+            runs.append(drawn_by_numbers(width, n_step))
+    for theirs in runs[1:]:
+        assert_same_batch(runs[0], theirs)
+
+
+def drawn_by_numbers(width: int, n_step: int) -> relive.Batch:
+    few = 1 < width < 8
+
+    def reward(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
+        for goals in (achieved, desired):
+            assert (goals.flags.f_contiguous, goals.flags.c_contiguous) == (few or width == 1, not few)
+            assert goals.flags.behaved
+        sums = np.linalg.norm(achieved - desired, axis=-1) + desired.sum(axis=-1)
+        if few:
+            rows, goals = np.ascontiguousarray(achieved), np.ascontiguousarray(desired)
+            np.testing.assert_array_equal(sums, np.linalg.norm(rows - goals, axis=-1) + goals.sum(axis=-1))
+            achieved[:], desired[:] = 7.0, 7.0
+        return sums
+
+    goal = relive.Field((width,))
+    schema = relive.Schema(obs={"achieved_goal": goal, "desired_goal": goal}, action=relive.Field())
+    item = relive.Hindsight(item=relive.Transitions(n_step=n_step, gamma=GAMMA), reward=reward)
+    buffer = relive.ReplayBuffer(schema, 100, item=item, seed=0)
+    walk = np.random.default_rng(0).normal(size=(81, width)).astype(np.float32)
+    buffer.extend(
+        obs={"achieved_goal": walk[:-1], "desired_goal": walk[:-1] * 0},
+        next_obs={"achieved_goal": walk[1:], "desired_goal": walk[:-1] * 0},
+        action=np.zeros(80), reward=np.zeros(80), terminated=np.zeros(80, bool), truncated=np.arange(80) % 20 == 19,
+    )  # fmt: skip
+    batch = buffer.sample(64)
+    goals = batch.obs.desired_goal[batch.obs.desired_goal.any(axis=1)]
+    assert len(goals) > 30
+    assert (goals[:, None] == walk).all(axis=-1).any(axis=1).all()
+    return batch

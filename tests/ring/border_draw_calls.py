@@ -60,12 +60,27 @@ def make_transitions() -> Call:
     return Call(gather.transitions, arguments, drawn("action", "nest.state"))
 
 
+class Outcomes:
+    """Computes rewards by looking at a column of rewards."""
+
+    def __call__(self, plan: Any) -> Any:
+        return [plan.copies[k] for k in (0, 0, 2)]
+
+    def extras(self, copies: Any) -> Any:
+        return copies[0]
+
+    def rewards(self, given: Any, steps: int) -> Any:
+        return given
+
+
 def make_goals() -> Call:
-    gather, given = transitions_arguments()
+    copies, given = transitions_arguments()
+    ring, action, reward = given["ring"], given["chunks"][0][1], given["reward"]
+    gather = native.Gather([action, action, reward], [0, 1, 2], False)
     arguments = {
-        "ring": given["ring"], "item": gather.transitions(**given), "ratio": 0.5, "n_step": 2, "strategy": 0,
-        "keys": [("action",), ("nest", "state"), ("reward",)],
-        "outcomes": lambda plan: [plan.copies[k][plan.ages == 0] for k in (0, 1, 1)],
+        "ring": ring, "item": copies.transitions(**given), "ratio": 0.5, "n_step": 1, "strategy": 0,
+        "keys": [("action",), ("action",), ("reward",)],
+        "outcomes": Outcomes(), "reward": lambda achieved, goals, rewards: rewards,
     }  # fmt: skip
     return Call(gather.goals, arguments, drawn("action"))
 

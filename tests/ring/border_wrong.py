@@ -160,6 +160,7 @@ WRONG: dict[str, Spoilers] = {
     "Gather.transitions.keys": lists(NAMES), "Gather.around.keys": lists(NAMES),
     "Gather.transitions.stacks": lists(STACKS), "Gather.transitions.chunks": lists(CHUNKS),
     "Gather.goals.keys": lists({**NAMES, "a view": lambda a: ("shown",)}), "Gather.goals.outcomes": objects(1),
+    "Gather.goals.reward": objects(1),
     "Gather.around.offsets": lists({**arrays(), **numbers(-2, ROWS, 2**63 - 1, -(2**63))}),
     "Gather.around.masks": lists({**NAMES, "none of several": lambda a: None}),
     "Gather.around.targets": {"another kernel": lambda a: native.Gather([], [], False), "a number": lambda a: 1},

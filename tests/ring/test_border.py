@@ -109,9 +109,10 @@ LEGAL = [
     (
         "a class can be called",
         "Ring.__init__|sampling|updating|Gather.goals",
-        "notify|redraw|fallback|outcomes",
+        "notify|redraw|fallback|outcomes|reward",
         "a class",
     ),
+    ("plans in its place", "Gather.goals", "reward", "None"),
     ("anything that has a generator", "sampling", "tally", "text, a list, two, a mapping, complex, an object"),
     ("anything that has a generator", "sampling", "tally", "other, a class"),
     ("any number of stacks", "Gather.transitions", "stacks", "empty, one fewer, one more"),

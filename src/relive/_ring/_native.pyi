@@ -247,6 +247,7 @@ class Gather:
         n_step: int,
         strategy: int,
         outcomes: Callable[[Relabelled], tuple[Array, ...]],
+        reward: Callable[..., object] | None,
     ) -> Expansion | None: ...
     def sequences(
         self,

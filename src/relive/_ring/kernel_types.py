@@ -129,6 +129,7 @@ class GatherKernel(Protocol):
         n_step: int,
         strategy: int,
         outcomes: Callable[[Relabelled], tuple[Array, ...]],
+        reward: Callable[..., object] | None,
     ) -> ExpansionKernel | None: ...
     def unroll(
         self,

@@ -169,6 +169,7 @@ class Gather:
         n_step: int,
         strategy: int,
         outcomes: Callable[[Relabelled], tuple[Array, ...]],
+        reward: Callable[..., object] | None,
     ) -> None:
         """Do nothing: only the native kernel has a fast path that relabels inside `sample`.
 
@@ -179,7 +180,10 @@ class Gather:
             ratio: As in `relabelled`, as are `n_step` and `strategy`.
             n_step: Steps of the items' windows.
             strategy: Where goals come from.
-            outcomes: Returns the values of these fields.
+            outcomes: Returns the values of these fields. Without a plan its `extras` makes the function's last argument
+                of copies, and its `rewards` checks what the function gave.
+            reward: Of items of one step, the function to call without a plan, with what was achieved and the goals,
+                which are the first two columns, and the extras, the other ones; None: `outcomes` is called.
         """
 
     def unroll(
