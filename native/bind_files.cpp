@@ -218,6 +218,49 @@ nb::object read_spans_of(In<std::int64_t> files, In<std::int64_t> offsets, In<st
     return plan(plans().read, nb::int_(failed), sums.array);
 }
 
+nb::object read_fields_of(In<std::int64_t, 2> files, nb::list kept, In<std::int64_t> which, In<std::int64_t> rows,
+                          In<std::int64_t> targets, In<std::int64_t, 2> fields, nb::list outs) {
+    const npy_intp count = files.shape[0], columns = files.shape[1], n = which.size;
+    require(columns >= 4 && fields.shape[1] == 5 && npy_intp(kept.size()) == count && rows.size == n &&
+                targets.size == n && npy_intp(outs.size()) == fields.shape[0],
+            "relive._ring._native.read_fields: shapes differ");
+    Files in{files.data, columns, {}};
+    std::vector<npy_intp> sizes;
+    for (nb::handle block : kept) {
+        in.kept.push_back(block.is_none() ? Column{} : RowArray(block).column);
+        sizes.push_back(block.is_none() ? 0 : RowArray(block).rows);
+    }
+    within(which.data, n, count, "relive._ring._native.read_fields: no such file");
+    const auto* plans = reinterpret_cast<const FieldPlan*>(fields.data);
+    std::vector<Column> to;
+    for (const FieldPlan* field = plans; field < plans + outs.size(); ++field) {
+        const RowArray out(outs[to.size()], true);
+        to.push_back(out.column);
+        within(targets.data, n, out.rows, "relive._ring._native.read_fields: a row outside the output");
+        require(field->place >= 0 && field->place < columns - 2 && field->stride >= 0 && (field->later | 1) == 1 &&
+                    field->kept >= -1 && field->sum >= -1 && field->sum < columns - 4,
+                "relive._ring._native.read_fields: no such field");
+        for (npy_intp i = 0; i < n; ++i) {
+            const std::int64_t* const file = in.at(which.data[i]);
+            const Column& block = in.kept[size_t(which.data[i])];
+            const double row = double(rows.data[i]) + double(field->later) * double(file[1]), most = double(LIMIT);
+            const double begin = double(file[2 + field->place]), table = double(file[2]);
+            const double last = std::max(begin + row * double(field->stride), table + row * 4.0 * double(in.sums()));
+            if (rows.data[i] < 0 || file[1] < 0 || begin < 0 || table < 0 || last >= most)
+                throw nb::index_error("relive._ring._native.read_fields: an offset that no file reaches");
+            if (file[0] < 0 || file[0] >= std::numeric_limits<int>::max())
+                throw nb::index_error("relive._ring._native.read_fields: no file has such a number");
+            if (block.data &&
+                (row >= double(sizes[size_t(which.data[i])]) || block.row < 4 * in.sums() ||
+                 (field->kept >= 0 && (block.row < to.back().row || size_t(field->kept) > block.row - to.back().row))))
+                throw nb::index_error("relive._ring._native.read_fields: a row outside what is kept");
+        }
+    }
+    std::pair<std::int64_t, std::int64_t> bad;
+    run(WORTH_RELEASING, [&] { bad = read_fields(in, {which.data, rows.data, targets.data, n}, plans, to); });
+    return nb::make_tuple(bad.first, bad.second);
+}
+
 }  // namespace
 }  // namespace relive
 
@@ -237,4 +280,6 @@ void bind_files(nanobind::module_& m) {
           nanobind::arg("out"));
     m.def("read_spans", &relive::read_spans_of, nanobind::arg("files"), nanobind::arg("offsets"),
           nanobind::arg("sizes"), nanobind::arg("places"), nanobind::arg("out"));
+    m.def("read_fields", &relive::read_fields_of, nanobind::arg("files"), nanobind::arg("kept"), nanobind::arg("which"),
+          nanobind::arg("rows"), nanobind::arg("targets"), nanobind::arg("fields"), nanobind::arg("outs"));
 }

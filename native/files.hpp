@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <mutex>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #if defined(_WIN32)
@@ -205,6 +207,76 @@ inline int64_t read_spans(const int64_t* files, const int64_t* offsets, const in
         sums[i] = whole ? crc32(out + places[i], size) : 0;
     }
     return failed;
+}
+
+// What to read of a field: its number among the places of a file, the bytes from row to row there, how many steps
+// further down its rows are, its place in what is kept of a row, and its number among the checksums; -1 for neither.
+struct FieldPlan {
+    int64_t place, stride, later, kept, sum;
+};
+static_assert(sizeof(FieldPlan) == 5 * sizeof(int64_t));
+
+// The rows of a draw: the file of each, its number there, its place in the batch.
+struct Wanted {
+    const int64_t *which, *rows, *targets;
+    int64_t n;
+};
+
+// Where everything is in open files, `columns` numbers each: descriptor, rows of a step, and where fields begin, the
+// table of checksums first, then what has none. `kept` has rows of some of them: their checksums, then other fields.
+struct Files {
+    const int64_t* numbers;
+    int64_t columns;
+    std::vector<Column> kept;
+
+    const int64_t* at(int64_t file) const { return numbers + file * columns; }
+    size_t sums() const { return size_t(columns - 4); }
+};
+
+// Fills a row of each field of `outs` for every row that is wanted, file by file; returns the first field and row that
+// could not be read or does not match its checksum, or -1 and -1.
+inline std::pair<int64_t, int64_t> read_fields(const Files& in, const Wanted& wanted, const FieldPlan* fields,
+                                               const std::vector<Column>& outs) {
+    std::vector<int64_t> files(size_t(wanted.n)), offsets(files), numbers(files);
+    std::vector<uint32_t> found(files.size()), tables[2];
+    std::iota(numbers.begin(), numbers.end(), 0);
+    for (int64_t i = 0, end; i < wanted.n; i = end) {
+        for (end = i + 1; end < wanted.n && wanted.which[end] == wanted.which[i];) ++end;
+        const int64_t n = end - i, *const file = in.at(wanted.which[i]), *const targets = wanted.targets + i;
+        const Column& kept = in.kept[size_t(wanted.which[i])];
+        const auto row = [&](int64_t k, int64_t later) { return wanted.rows[i + k] + later * file[1]; };
+        const auto read = [&](const FieldPlan& field, const int64_t* places, const Column& out) {
+            for (int64_t k = 0; k < n; ++k)
+                offsets[size_t(k)] = file[2 + field.place] + row(k, field.later) * field.stride;
+            return read_rows(files.data(), offsets.data(), places, n, out, found.data());
+        };
+        std::fill_n(files.begin(), n, file[0]);
+        bool known[2] = {};
+        for (size_t j = 0; j < outs.size(); ++j) {
+            const FieldPlan& field = fields[j];
+            if (kept.data && field.kept >= 0) {
+                for (int64_t k = 0; k < n; ++k)
+                    copy_row(outs[j].at(targets[k]), kept.at(row(k, field.later)) + field.kept, outs[j].row);
+                continue;
+            }
+            auto& table = tables[field.later];
+            int64_t failed = -1;
+            if (field.sum >= 0 && !kept.data && !std::exchange(known[field.later], true)) {
+                const size_t size = 4 * in.sums();
+                table.resize(files.size() * in.sums());
+                const Column out{reinterpret_cast<char*>(table.data()), size, size};
+                failed = read({0, int64_t(size), field.later, 0, 0}, numbers.data(), out);
+            }
+            if (failed < 0) failed = read(field, targets, outs[j]);
+            for (int64_t k = 0; field.sum >= 0 && k < (failed < 0 ? n : failed); ++k) {
+                const char* const sums = kept.data ? kept.at(row(k, field.later))
+                                                   : reinterpret_cast<const char*>(&table[size_t(k) * in.sums()]);
+                if (std::memcmp(sums + 4 * field.sum, &found[size_t(k)], 4)) failed = k;
+            }
+            if (failed >= 0) return {int64_t(j), i + failed};
+        }
+    }
+    return {-1, -1};
 }
 
 }  // namespace relive

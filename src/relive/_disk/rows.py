@@ -24,9 +24,17 @@ def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array)
     active().scatter_rows(list(blocks), which, rows, out)
 
 
-def put_rows(outs: Sequence[Array], which: Int64, values: Sequence[Array]) -> None:
-    """Copy row i of each of the `values` to row `which[i]` of its array in `outs`."""
-    active().put_rows(list(outs), which, list(values))
+def read_fields(
+    files: Int64,
+    kept: Sequence[Bytes | None],
+    which: Int64,
+    rows: Int64,
+    targets: Int64,
+    fields: Int64,
+    outs: Sequence[Array],
+) -> tuple[int, int]:
+    """Read rows of fields from open files; return field and row of the first that does not match, or -1 and -1."""
+    return active().read_fields(files, list(kept), which, rows, targets, fields, list(outs))
 
 
 def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRead:

@@ -260,6 +260,16 @@ class Kernels(Protocol):
     def copy_ranges(self, columns: list[Array], lanes: int, block: int, ranges: Int64, outs: list[Array]) -> None: ...
     def set_ranges(self, columns: list[Array], lanes: int, block: int, ranges: Int64, values: list[Array]) -> None: ...
     def read_rows(self, files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRead: ...
+    def read_fields(
+        self,
+        files: Int64,
+        kept: list[Bytes | None],
+        which: Int64,
+        rows: Int64,
+        targets: Int64,
+        fields: Int64,
+        outs: list[Array],
+    ) -> tuple[int, int]: ...
     def read_spans(self, files: Int64, offsets: Int64, sizes: Int64, places: Int64, out: Bytes) -> RowsRead: ...
     def adding(
         self,

@@ -26,7 +26,7 @@ from ._entry import Entry, file_name
 from ._index import Table
 from ._layout import BEGINS, SUMS, FieldLayout
 from ._metadata import Metadata
-from ._rows import FileRows, WantedRows
+from ._rows import WantedRows, read_files
 
 _NUMBERS = itertools.count()
 _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory
@@ -147,7 +147,7 @@ class SafetensorsSource(Source):
             new = [self._open(wanted.table, k, id_, checksum, files) for k, (id_, checksum) in enumerate(known)]
             with reported(self.folder.path, "read the trajectories' files"):
                 self._keep_narrow(wanted.table, files)
-                self._fill(wanted, files, np.flatnonzero(new), outs)
+                self._fill(wanted, files, [k for k, opened in enumerate(new) if opened], outs)
         except BaseException:
             for file in files:
                 let_go(file.fd)
@@ -231,48 +231,28 @@ class SafetensorsSource(Source):
                 raise CorruptionError(event(_mismatch(table[0], int(table.records["checksum"][0])), at))
             self._checked.append(layout)
 
-    def _check_marks(self, table: Table, handles: Int64, offsets: Int64, new: Int64) -> None:
+    def _check_marks(self, table: Table, files: list[_open_files.OpenFile], new: list[int]) -> None:
         """Check that new files are those in the index: a different file of the same size has valid rows, too."""
-        if not len(new):
+        if not new:
             return
-        marks = np.zeros((len(new), 1), np.uint32)
-        read_rows(handles[new], offsets[new], np.arange(len(new)), marks)
+        marks, handles = np.zeros((len(new), 1), np.uint32), np.array([files[k].fd for k in new])
+        read_rows(handles, table.records["bytes"][new].astype(np.int64) - 4, np.arange(len(new)), marks)
         other = np.flatnonzero(marks[:, 0] != table.records["checksum"][new])
         if len(other):
-            k = int(new[other[0]])
+            k = new[other[0]]
             raise CorruptionError(event(_mismatch(table[k], int(marks[other[0], 0])), self.at(table[k])))
 
     def _fill(
-        self, wanted: WantedRows, files: list[_open_files.OpenFile], new: Int64, outs: Mapping[Path, Array]
+        self, wanted: WantedRows, files: list[_open_files.OpenFile], new: list[int], outs: Mapping[Path, Array]
     ) -> None:
-        """Read rows of open files, field by field, and compare them with their checksums."""
-        layout, rows = wanted.layout, FileRows(wanted, files)
-        self._check_layout(wanted.table, layout, files[0].fd)
-        self._check_marks(wanted.table, rows.files, wanted.table.records["bytes"] - 4, new)
-        slots = {column.path: k for k, column in enumerate(layout.stored)}
-        packed = {column.path: k for k, column in enumerate(layout.packed)}
-        sources = {path: layout.source(path) for path in outs}
-        tables = []
-        for shift in rows.shifts:
-            tables.append(rows.tables(shift))
-            narrow = {sources[path][0]: out for path, out in outs.items() if sources[path][1] == shift}
-            rows.put(shift, {path: out for path, out in narrow.items() if path in layout.narrow}, wanted.targets)
-        for path, out in outs.items():
-            stored, shift = sources[path]
-            (sums, begins), k = tables[shift], slots[stored]
-            read = rows.missing if stored in layout.narrow else rows.every
-            if stored in packed:
-                bad = rows.unpack(begins[:, packed[stored] :][:, :2], sums[:, k], out)
-            elif not len(read):
-                continue
-            else:
-                size = layout.stored[k].nbytes
-                failed, found = rows.read(read, rows.plan.starts[k], size, shift, wanted.targets, out)
-                wrong = [failed] if failed >= 0 else np.flatnonzero(found != sums[read, k])[:1]
-                bad = int(read[wrong[0]]) if len(wrong) else -1
-            if bad >= 0:
-                what = f"Row {int(wanted.rows[bad])} of `{'.'.join(path)}` does not match its checksum"
-                raise CorruptionError(event(what, self.at(wanted.table[int(wanted.which[bad])])))
+        """Read rows of open files, and compare them with their checksums."""
+        self._check_layout(wanted.table, wanted.layout, files[0].fd)
+        self._check_marks(wanted.table, files, new)
+        bad = read_files(wanted, files, outs)
+        if bad is not None:
+            path, row = bad
+            what = f"Row {int(wanted.rows[row])} of `{'.'.join(path)}` does not match its checksum"
+            raise CorruptionError(event(what, self.at(wanted.table[int(wanted.which[row])])))
 
 
 def _rows_of(begins: Int64, fields: int) -> Int64:
