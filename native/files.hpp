@@ -222,12 +222,14 @@ struct Wanted {
     int64_t n;
 };
 
-// Where everything is in open files, `columns` numbers each: descriptor, rows of a step, and where fields begin, the
-// table of checksums first, then what has none. `kept` has rows of some of them: their checksums, then other fields.
+// Where everything is in files, `columns` numbers each: descriptor, rows of a step, and where fields begin, the table
+// of checksums first, then what has none. `kept` has rows of some of them: their checksums, then other fields. Of those
+// in memory `held` has each field.
 struct Files {
     const int64_t* numbers;
     int64_t columns;
     std::vector<Column> kept;
+    std::vector<std::vector<Column>> held;
 
     const int64_t* at(int64_t file) const { return numbers + file * columns; }
     size_t sums() const { return size_t(columns - 4); }
@@ -237,26 +239,33 @@ struct Files {
 // could not be read or does not match its checksum, or -1 and -1.
 inline std::pair<int64_t, int64_t> read_fields(const Files& in, const Wanted& wanted, const FieldPlan* fields,
                                                const std::vector<Column>& outs) {
+    constexpr int64_t AHEAD = 16;
     std::vector<int64_t> files(size_t(wanted.n)), offsets(files), numbers(files);
     std::vector<uint32_t> found(files.size()), tables[2];
     std::iota(numbers.begin(), numbers.end(), 0);
+    const auto row = [&](int64_t i, int64_t later) { return wanted.rows[i] + later * in.at(wanted.which[i])[1]; };
     for (int64_t i = 0, end; i < wanted.n; i = end) {
         for (end = i + 1; end < wanted.n && wanted.which[end] == wanted.which[i];) ++end;
         const int64_t n = end - i, *const file = in.at(wanted.which[i]), *const targets = wanted.targets + i;
         const Column& kept = in.kept[size_t(wanted.which[i])];
-        const auto row = [&](int64_t k, int64_t later) { return wanted.rows[i + k] + later * file[1]; };
+        const std::vector<Column>& held = in.held[size_t(wanted.which[i])];
+        const auto copy = [&](const Column& from, size_t at, int64_t later, const Column& out) {
+            for (int64_t k = 0; k < n; ++k) copy_row(out.at(targets[k]), from.at(row(i + k, later)) + at, out.row);
+        };
         const auto read = [&](const FieldPlan& field, const int64_t* places, const Column& out) {
             for (int64_t k = 0; k < n; ++k)
-                offsets[size_t(k)] = file[2 + field.place] + row(k, field.later) * field.stride;
+                offsets[size_t(k)] = file[2 + field.place] + row(i + k, field.later) * field.stride;
             return read_rows(files.data(), offsets.data(), places, n, out, found.data());
         };
         std::fill_n(files.begin(), n, file[0]);
+        for (int64_t k = end; k < std::min(wanted.n, end + AHEAD); ++k)  // while this file's rows are read
+            if (const Column& next = in.kept[size_t(wanted.which[k])]; next.data)
+                for (int64_t later = 0; later < 2; ++later) prefetch_row(next.at(row(k, later)), next.row);
         bool known[2] = {};
         for (size_t j = 0; j < outs.size(); ++j) {
             const FieldPlan& field = fields[j];
-            if (kept.data && field.kept >= 0) {
-                for (int64_t k = 0; k < n; ++k)
-                    copy_row(outs[j].at(targets[k]), kept.at(row(k, field.later)) + field.kept, outs[j].row);
+            if (!held.empty() || (kept.data && field.kept >= 0)) {
+                copy(held.empty() ? kept : held[j], held.empty() ? size_t(field.kept) : 0, field.later, outs[j]);
                 continue;
             }
             auto& table = tables[field.later];
@@ -269,7 +278,7 @@ inline std::pair<int64_t, int64_t> read_fields(const Files& in, const Wanted& wa
             }
             if (failed < 0) failed = read(field, targets, outs[j]);
             for (int64_t k = 0; field.sum >= 0 && k < (failed < 0 ? n : failed); ++k) {
-                const char* const sums = kept.data ? kept.at(row(k, field.later))
+                const char* const sums = kept.data ? kept.at(row(i + k, field.later))
                                                    : reinterpret_cast<const char*>(&table[size_t(k) * in.sums()]);
                 if (std::memcmp(sums + 4 * field.sum, &found[size_t(k)], 4)) failed = k;
             }
@@ -277,6 +286,25 @@ inline std::pair<int64_t, int64_t> read_fields(const Files& in, const Wanted& wa
         }
     }
     return {-1, -1};
+}
+
+// Finds the files of samples, which are rows of all files one after the other: before[f] come before file f. For each,
+// by file and row: its number among the samples, the place of its file in `found`, and its row there.
+inline std::vector<int64_t> sort_rows(const int64_t* before, int64_t files, const int64_t* samples, int64_t n,
+                                      int64_t* order, int64_t* which, int64_t* rows) {
+    std::vector<std::pair<int64_t, int64_t>> sorted(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) sorted[size_t(i)] = {samples[i], i};
+    std::sort(sorted.begin(), sorted.end());
+    std::vector<int64_t> found;
+    const int64_t* next = before;
+    for (const auto& [sample, number] : sorted) {
+        if (found.empty() || sample >= *next) {
+            next = std::upper_bound(next, before + files + 1, sample);
+            found.push_back(next - before - 1);
+        }
+        *order++ = number, *which++ = int64_t(found.size()) - 1, *rows++ = sample - next[-1];
+    }
+    return found;
 }
 
 }  // namespace relive

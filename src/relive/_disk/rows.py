@@ -19,6 +19,11 @@ def copy_steps(now: Array, later: Array, out: Array) -> bool:
     return active().copy_steps(now, later, out)
 
 
+def sort_rows(before: Int64, samples: Int64) -> tuple[Int64, Int64, Int64, Int64]:
+    """Find the files of samples, `before[f]` of which come before file f; return them by file and row."""
+    return active().sort_rows(before, samples)
+
+
 def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array) -> None:
     """Copy row `rows[i]` of block `which[i]` to `out[i]`, but where `which[i]` is negative."""
     active().scatter_rows(list(blocks), which, rows, out)
@@ -26,14 +31,14 @@ def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array)
 
 def read_fields(
     files: Int64,
-    kept: Sequence[Bytes | None],
+    kept: Sequence[Bytes | list[Array] | None],
     which: Int64,
     rows: Int64,
     targets: Int64,
     fields: Int64,
     outs: Sequence[Array],
 ) -> tuple[int, int]:
-    """Read rows of fields from open files; return field and row of the first that does not match, or -1 and -1."""
+    """Read rows of fields from files; return field and row of the first that does not match, or -1 and -1."""
     return active().read_fields(files, list(kept), which, rows, targets, fields, list(outs))
 
 

@@ -78,8 +78,15 @@ def set_ranges(columns: list[Array], lanes: int, block: int, ranges: Int64, valu
 def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRead: ...
 def read_spans(files: Int64, offsets: Int64, sizes: Int64, places: Int64, out: Bytes) -> RowsRead: ...
 def read_fields(
-    files: Int64, kept: list[Bytes | None], which: Int64, rows: Int64, targets: Int64, fields: Int64, outs: list[Array]
+    files: Int64,
+    kept: list[Bytes | list[Array] | None],
+    which: Int64,
+    rows: Int64,
+    targets: Int64,
+    fields: Int64,
+    outs: list[Array],
 ) -> tuple[int, int]: ...
+def sort_rows(before: Int64, samples: Int64) -> tuple[Int64, Int64, Int64, Int64]: ...
 
 class Lock:
     def __init__(self) -> None: ...

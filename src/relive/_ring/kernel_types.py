@@ -263,13 +263,14 @@ class Kernels(Protocol):
     def read_fields(
         self,
         files: Int64,
-        kept: list[Bytes | None],
+        kept: list[Bytes | list[Array] | None],
         which: Int64,
         rows: Int64,
         targets: Int64,
         fields: Int64,
         outs: list[Array],
     ) -> tuple[int, int]: ...
+    def sort_rows(self, before: Int64, samples: Int64) -> tuple[Int64, Int64, Int64, Int64]: ...
     def read_spans(self, files: Int64, offsets: Int64, sizes: Int64, places: Int64, out: Bytes) -> RowsRead: ...
     def adding(
         self,

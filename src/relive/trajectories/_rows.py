@@ -10,7 +10,7 @@ import numpy as np
 
 from .._base.nests import Path
 from .._base.types import Array, Int64
-from .._disk.rows import read_fields, scatter_rows
+from .._disk.rows import read_fields
 from . import _frames
 from ._block import TrajectoryBlock
 from ._index import Table
@@ -50,26 +50,21 @@ class WantedRows(NamedTuple):
         layout: FieldLayout = self.table.layouts[self.table.records["layout"][0]]
         return layout
 
-    def shifted(self, steps: int) -> Int64:
-        """Return the rows so many steps further down."""
-        if not steps:
-            return self.rows
-        further: Int64 = self.rows + steps * self.table.records["width"][self.which]
-        return further
-
 
 def copy_held(wanted: WantedRows, blocks: Sequence[TrajectoryBlock], outs: Mapping[Path, Array]) -> None:
     """Copy rows of trajectories in memory, which store the same fields, to their targets."""
-    shifted = dict[int, Int64]()
-    for path, out in outs.items():
-        if not shifted:
-            which = np.full(len(out), -1)
-            which[wanted.targets] = wanted.which
-        stored, shift = blocks[0].entry.layout.source(path)
-        if shift not in shifted:
-            shifted[shift] = np.zeros(len(out), np.int64)
-            shifted[shift][wanted.targets] = wanted.shifted(shift)
-        scatter_rows([block.arrays[stored] for block in blocks], which, shifted[shift], out)
+    stored, fields = _held_in(blocks[0].entry.layout, tuple(outs))
+    held = [[block.arrays[path] for path in stored] for block in blocks]
+    places = np.zeros((len(blocks), 4), np.int64)
+    places[:, 1] = wanted.table.records["width"]
+    read_fields(places, held, wanted.which, wanted.rows, wanted.targets, fields, list(outs.values()))
+
+
+@lru_cache(maxsize=256)
+def _held_in(layout: FieldLayout, paths: tuple[Path, ...]) -> tuple[list[Path], Int64]:
+    """Return the stored field of each path, and how its rows are shifted there, as in `read_fields`."""
+    sources = [layout.source(path) for path in paths]
+    return [path for path, _ in sources], np.array([(0, 0, shift, -1, -1) for _, shift in sources], np.int64)
 
 
 @lru_cache(maxsize=256)
@@ -103,20 +98,19 @@ def read_files(wanted: WantedRows, files: Sequence[OpenFile], outs: Mapping[Path
     field, bad = read_fields(places, kept, which, wanted.rows, wanted.targets, fields, [outs[path] for path in plain])
     if bad >= 0:
         return plain[field], bad
-    tables = dict[int, tuple[Array, Int64]]()
+    if not layout.compressed:
+        return None
     first, ends = start + plan.frames, records["bytes"].astype(np.int64) - plan.nbytes - start
-    for path, out in outs.items() if layout.compressed else ():
+    tables = [_tables(wanted, places, kept, shift) for shift in range(1 + bool(layout.shared))]
+    for path in outs:
         stored, shift = layout.source(path)
-        if stored not in layout.compressed:
-            continue
-        if shift not in tables:
-            tables[shift] = _tables(wanted, places, kept, shift)
-        (sums, begins), k = tables[shift], [column.path for column in layout.packed].index(stored)
-        column = [column.path for column in layout.stored].index(stored)
-        files_of, frames = places[which, 0], begins[:, k : k + 2]
-        bad = _frames.read(files_of, first[which], ends[which], frames, sums[:, column], out, wanted.targets)
-        if bad >= 0:
-            return path, bad
+        if stored in layout.compressed:
+            column = next(column for column in layout.packed if column.path == stored)
+            (sums, begins), k = tables[shift], layout.packed.index(column)
+            spans, expected = begins[:, k : k + 2], sums[:, layout.stored.index(column)]
+            bad = _frames.read(places[which, 0], first[which], ends[which], spans, expected, outs[path], wanted.targets)
+            if bad >= 0:
+                return path, bad
     return None
 
 

@@ -141,13 +141,20 @@ class SafetensorsSource(Source):
 
     def read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
         """Read from files all of which are open meanwhile."""
-        known = wanted.table.known
-        files: list[_open_files.OpenFile] = []
+        table, files, new = wanted.table, list[_open_files.OpenFile](), list[int]()
+        known = table.known
         try:
-            new = [self._open(wanted.table, k, id_, checksum, files) for k, (id_, checksum) in enumerate(known)]
+            for k, (id_, checksum) in enumerate(known):
+                kept = _open_files.OPEN.pop((self._number, id_), None)
+                if kept is None or kept.checksum != checksum:
+                    self._open(table, k, kept, files)
+                    new.append(k)
+                else:
+                    files.append(kept)
+                files[k].draws += 1
             with reported(self.folder.path, "read the trajectories' files"):
-                self._keep_narrow(wanted.table, files)
-                self._fill(wanted, files, [k for k, opened in enumerate(new) if opened], outs)
+                self._keep_narrow(table, files)
+                self._fill(wanted, files, new, outs)
         except BaseException:
             for file in files:
                 let_go(file.fd)
@@ -160,16 +167,14 @@ class SafetensorsSource(Source):
                 let_go(file.fd)
         _open_files.shrink(kept_open())
 
-    def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[_open_files.OpenFile]) -> bool:
-        """Append the open file of a trajectory to `files`; returns whether it has just been opened."""
+    def _open(
+        self, table: Table, k: int, other: _open_files.OpenFile | None, files: list[_open_files.OpenFile]
+    ) -> None:
+        """Append the open file of a trajectory to `files`; `other` was open in its place."""
+        ((id_, checksum),) = table.take([k]).known
         key = self._number, id_
-        kept = _open_files.OPEN.pop(key, None)
-        if kept is not None and kept.checksum == checksum:
-            kept.draws += 1
-            files.append(kept)
-            return False
-        if kept is not None:  # the name belongs to a new file by now
-            let_go(kept.fd)
+        if other is not None:  # the name belongs to a new file by now
+            let_go(other.fd)
         name, size = file_name(id_), int(table.records["bytes"][k])
         try:
             fd = self.folder.open(name)
@@ -181,14 +186,13 @@ class SafetensorsSource(Source):
         file = _open_files.CLOSED.pop(key, None)
         if file is None or file.checksum != checksum:
             file = _open_files.OpenFile(fd, checksum)
-        file.fd, file.draws = fd, file.draws + 1
+        file.fd = fd
         files.append(file)
         at = f"{self.folder.path}/{name}"
         with reported(at, "read the file"):
             found = size_of(fd)
         if found != size:
             raise CorruptionError(message(f"a file of {size} bytes", f"{found}", at))
-        return True
 
     def _keep_narrow(self, table: Table, files: list[_open_files.OpenFile]) -> None:
         """Read the narrow fields of files that are drawn from often: a draw then reads only the wide ones from them."""

@@ -28,6 +28,7 @@ from relive._ring.kernels_numpy.files import (
     read_spans,
     scatter_rows,
     set_ranges,
+    sort_rows,
 )
 from relive._ring.kernels_numpy.gather import Gather
 from relive._ring.kernels_numpy.power import Ordered, mass, power, shuffled, smallest, weights
@@ -67,6 +68,7 @@ __all__ = [
     "shuffled",
     "simd",
     "smallest",
+    "sort_rows",
     "updating",
     "weights",
 ]

@@ -119,7 +119,7 @@ def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRe
 
 def read_fields(
     files: Int64,
-    kept: Sequence[Bytes | None],
+    kept: Sequence[Bytes | list[Array] | None],
     which: Int64,
     rows: Int64,
     targets: Int64,
@@ -131,7 +131,8 @@ def read_fields(
     Args:
         files: int64 `[f, s + 4]`: for each open file its descriptor, the rows of a step, and where these begin: its
             table of `s` checksums a row, something else without checksums, and `s` fields.
-        kept: What is kept of each file's rows, uint8 `[rows, bytes]`, their `s` checksums first; or None.
+        kept: What is kept of each file's rows, uint8 `[rows, bytes]`, their `s` checksums first; None; or, for a file
+            in memory, all rows of each of `outs`.
         which: The file of each row; rows of a file come one after the other.
         rows: Its number in the file.
         targets: Its place in `outs`.
@@ -148,6 +149,9 @@ def read_fields(
         known: dict[int, Array] = {}
         for j, ((place, stride, later, at, slot), out) in enumerate(zip(fields.tolist(), outs, strict=True)):
             further, data, failed = rows[here] + later * width, _bytes(out), -1
+            if isinstance(block, list):
+                data[targets[here]] = _bytes(block[j])[further]
+                continue
             if block is not None and at >= 0:
                 data[targets[here]] = block[further, at : at + data.shape[1]]
                 continue
@@ -166,6 +170,18 @@ def read_fields(
             if failed >= 0:
                 return j, int(here[failed])
     return -1, -1
+
+
+def sort_rows(before: Int64, samples: Int64) -> tuple[Int64, Int64, Int64, Int64]:
+    """Find the files of samples, which are rows of all files one after the other: `before[f]` come before file f.
+
+    Returns:
+        By file and row: the number of each sample; the files, each once; each sample's place among these, and its row.
+    """
+    order = np.argsort(samples, kind="stable")
+    files = np.searchsorted(before, samples[order], side="right") - 1
+    new = np.diff(files, prepend=-1) > 0
+    return order, files[new], np.cumsum(new) - 1, samples[order] - before[files]
 
 
 def read_spans(files: Int64, offsets: Int64, sizes: Int64, places: Int64, out: Bytes) -> RowsRead:
