@@ -231,6 +231,7 @@ void check_rows(const Files& in, const std::vector<std::vector<npy_intp>>& sizes
                 throw nb::index_error("relive._ring._native.read_fields: bytes outside what is kept");
     }
     for (std::int64_t i = 0; i < wanted.n; ++i) {
+        if (wanted.which[i] < 0) continue;
         const auto file = std::size_t(wanted.which[i]);
         const std::int64_t step = in.at(wanted.which[i])[1], row = wanted.rows[i];
         if (row < 0 || row >= LIMIT / 2) throw nb::index_error(BEYOND);
@@ -248,7 +249,8 @@ nb::object read_fields_of(In<std::int64_t, 2> files, nb::list kept, In<std::int6
     require(columns >= 4 && fields.shape[1] == 5 && npy_intp(kept.size()) == count && rows.size == n &&
                 targets.size == n && npy_intp(outs.size()) == fields.shape[0],
             "relive._ring._native.read_fields: shapes differ");
-    within(which.data, n, count, "relive._ring._native.read_fields: no such file");
+    for (npy_intp i = 0; i < n; ++i)
+        if (which.data[i] >= count) throw nb::index_error("relive._ring._native.read_fields: no such file");
     const auto* const plans = reinterpret_cast<const FieldPlan*>(fields.data);
     std::vector<Column> to;
     for (nb::handle given : outs) {

@@ -216,7 +216,7 @@ struct FieldPlan {
 };
 static_assert(sizeof(FieldPlan) == 5 * sizeof(int64_t));
 
-// The rows of a draw: the file of each, its number there, its place in the batch.
+// The rows of a draw: the file of each (negative: of none, and passed over), its number there, its place in the batch.
 struct Wanted {
     const int64_t *which, *rows, *targets;
     int64_t n;
@@ -246,11 +246,16 @@ inline std::pair<int64_t, int64_t> read_fields(const Files& in, const Wanted& wa
     const auto row = [&](int64_t i, int64_t later) { return wanted.rows[i] + later * in.at(wanted.which[i])[1]; };
     for (int64_t i = 0, end; i < wanted.n; i = end) {
         for (end = i + 1; end < wanted.n && wanted.which[end] == wanted.which[i];) ++end;
+        if (wanted.which[i] < 0) continue;
         const int64_t n = end - i, *const file = in.at(wanted.which[i]), *const targets = wanted.targets + i;
         const Column& kept = in.kept[size_t(wanted.which[i])];
         const std::vector<Column>& held = in.held[size_t(wanted.which[i])];
         const auto copy = [&](const Column& from, size_t at, int64_t later, const Column& out) {
-            for (int64_t k = 0; k < n; ++k) copy_row(out.at(targets[k]), from.at(row(i + k, later)) + at, out.row);
+            const auto source = [&](int64_t k) { return from.at(row(i + k, later)) + at; };
+            for (int64_t k = 0; k < n; ++k) {
+                if (k + 1 < n) prefetch_row(source(k + 1), out.row);
+                copy_row(out.at(targets[k]), source(k), out.row);
+            }
         };
         const auto read = [&](const FieldPlan& field, const int64_t* places, const Column& out) {
             for (int64_t k = 0; k < n; ++k)
@@ -259,8 +264,11 @@ inline std::pair<int64_t, int64_t> read_fields(const Files& in, const Wanted& wa
         };
         std::fill_n(files.begin(), n, file[0]);
         for (int64_t k = end; k < std::min(wanted.n, end + AHEAD); ++k)  // while this file's rows are read
-            if (const Column& next = in.kept[size_t(wanted.which[k])]; next.data)
-                for (int64_t later = 0; later < 2; ++later) prefetch_row(next.at(row(k, later)), next.row);
+            if (wanted.which[k] >= 0 && in.kept[size_t(wanted.which[k])].data)
+                for (int64_t later = 0; later < 2; ++later) {
+                    const Column& next = in.kept[size_t(wanted.which[k])];
+                    prefetch_row(next.at(row(k, later)), next.row);
+                }
         bool known[2] = {};
         for (size_t j = 0; j < outs.size(); ++j) {
             const FieldPlan& field = fields[j];

@@ -18,13 +18,15 @@ from ._layout import BEGINS, FieldLayout
 from ._open_files import OpenFile
 from ._plan import plan_of_all
 
+_SIZES = ("start", "length", "width", "bytes")
+
 
 class WantedRows(NamedTuple):
     """Rows of trajectories, and their positions in the batch.
 
     Attributes:
         table: The trajectories.
-        which: The position in `table` of each row's trajectory.
+        which: The position in `table` of each row's trajectory, those of one together; -1 for rows to pass over.
         rows: Each row's number in its trajectory.
         targets: Each row's position in the batch.
     """
@@ -34,15 +36,13 @@ class WantedRows(NamedTuple):
     rows: Int64
     targets: Int64
 
-    def of(self, chosen: Int64) -> WantedRows:
+    def of(self, chosen: Sequence[int] | Int64) -> WantedRows:
         """Return the rows of these trajectories of the table."""
         if len(chosen) == len(self.table):
             return self
-        place = np.full(len(self.table), -1)
+        place = np.full(len(self.table) + 1, -1)  # the last one is for -1
         place[chosen] = np.arange(len(chosen))
-        which = place[self.which]
-        here = which >= 0
-        return WantedRows(self.table.take(chosen), which[here], self.rows[here], self.targets[here])
+        return self._replace(table=self.table.take(chosen), which=place[self.which])
 
     @property
     def layout(self) -> FieldLayout:
@@ -87,12 +87,8 @@ def read_files(wanted: WantedRows, files: Sequence[OpenFile], outs: Mapping[Path
     Returns:
         Field and position of the first row that does not match; None if there is none.
     """
-    layout, records, which = wanted.layout, wanted.table.records, wanted.which
-    start, length, width = (records[name].astype(np.int64) for name in ("start", "length", "width"))
-    plan = plan_of_all(layout, length, width)
-    places = np.empty((len(files), 4 + len(plan.starts)), np.int64)
-    places[:, 0], places[:, 1] = [file.fd for file in files], width
-    places[:, 2:] = start[:, None] + np.array([plan.table, 0 * plan.table, *plan.starts]).T
+    layout, which = wanted.layout, wanted.which
+    places = np.frombuffer(b"".join([file.places for file in files]), np.int64).reshape(len(files), -1)
     kept = [file.rows for file in files]
     plain, fields = _fields_of(layout, tuple(outs))
     field, bad = read_fields(places, kept, which, wanted.rows, wanted.targets, fields, [outs[path] for path in plain])
@@ -100,18 +96,32 @@ def read_files(wanted: WantedRows, files: Sequence[OpenFile], outs: Mapping[Path
         return plain[field], bad
     if not layout.compressed:
         return None
-    first, ends = start + plan.frames, records["bytes"].astype(np.int64) - plan.nbytes - start
+    here = np.flatnonzero(which >= 0)
+    chosen, targets = which[here], wanted.targets[here]
+    start, length, width, ends = (wanted.table.records[name].astype(np.int64) for name in _SIZES)
+    plan = plan_of_all(layout, length, width)
+    first, most = (start + plan.frames)[chosen], (ends - plan.nbytes - start)[chosen]
     tables = [_tables(wanted, places, kept, shift) for shift in range(1 + bool(layout.shared))]
     for path in outs:
         stored, shift = layout.source(path)
         if stored in layout.compressed:
             column = next(column for column in layout.packed if column.path == stored)
             (sums, begins), k = tables[shift], layout.packed.index(column)
-            spans, expected = begins[:, k : k + 2], sums[:, layout.stored.index(column)]
-            bad = _frames.read(places[which, 0], first[which], ends[which], spans, expected, outs[path], wanted.targets)
+            spans, expected = begins[here, k : k + 2], sums[here, layout.stored.index(column)]
+            bad = _frames.read(places[chosen, 0], first, most, spans, expected, outs[path], targets)
             if bad >= 0:
-                return path, bad
+                return path, int(here[bad])
     return None
+
+
+def places_of(table: Table, layout: FieldLayout, files: Sequence[int]) -> list[bytes]:
+    """Return for each file, of these descriptors, where everything is in it, as in `read_fields`."""
+    start, length, width, _ = (table.records[name].astype(np.int64) for name in _SIZES)
+    plan = plan_of_all(layout, length, width)
+    places = np.empty((len(files), 4 + len(plan.starts)), np.int64)
+    places[:, 0], places[:, 1] = files, width
+    places[:, 2:] = start[:, None] + np.array([plan.table, 0 * plan.table, *plan.starts]).T
+    return [row.tobytes() for row in places]
 
 
 def _tables(wanted: WantedRows, places: Int64, kept: Sequence[Array | None], shift: int) -> tuple[Array, Int64]:

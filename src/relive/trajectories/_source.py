@@ -9,7 +9,7 @@ import errno
 import itertools
 import weakref
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +26,7 @@ from ._entry import Entry, file_name
 from ._index import Table
 from ._layout import BEGINS, SUMS, FieldLayout
 from ._metadata import Metadata
-from ._rows import WantedRows, read_files
+from ._rows import WantedRows, places_of, read_files
 
 _NUMBERS = itertools.count()
 _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory
@@ -235,23 +235,24 @@ class SafetensorsSource(Source):
                 raise CorruptionError(event(_mismatch(table[0], int(table.records["checksum"][0])), at))
             self._checked.append(layout)
 
-    def _check_marks(self, table: Table, files: list[_open_files.OpenFile], new: list[int]) -> None:
+    def _check_new(self, table: Table, layout: FieldLayout, files: Sequence[_open_files.OpenFile]) -> None:
         """Check that new files are those in the index: a different file of the same size has valid rows, too."""
-        if not new:
-            return
-        marks, handles = np.zeros((len(new), 1), np.uint32), np.array([files[k].fd for k in new])
-        read_rows(handles, table.records["bytes"][new].astype(np.int64) - 4, np.arange(len(new)), marks)
-        other = np.flatnonzero(marks[:, 0] != table.records["checksum"][new])
+        marks, handles = np.zeros((len(files), 1), np.uint32), np.array([file.fd for file in files])
+        read_rows(handles, table.records["bytes"].astype(np.int64) - 4, np.arange(len(files)), marks)
+        other = np.flatnonzero(marks[:, 0] != table.records["checksum"])
         if len(other):
-            k = new[other[0]]
-            raise CorruptionError(event(_mismatch(table[k], int(marks[other[0], 0])), self.at(table[k])))
+            entry = table[int(other[0])]
+            raise CorruptionError(event(_mismatch(entry, int(marks[other[0], 0])), self.at(entry)))
+        for file, places in zip(files, places_of(table, layout, handles.tolist()), strict=True):
+            file.places = places
 
     def _fill(
         self, wanted: WantedRows, files: list[_open_files.OpenFile], new: list[int], outs: Mapping[Path, Array]
     ) -> None:
         """Read rows of open files, and compare them with their checksums."""
         self._check_layout(wanted.table, wanted.layout, files[0].fd)
-        self._check_marks(wanted.table, files, new)
+        if new:
+            self._check_new(wanted.table.take(new), wanted.layout, [files[k] for k in new])
         bad = read_files(wanted, files, outs)
         if bad is not None:
             path, row = bad

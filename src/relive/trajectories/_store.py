@@ -385,9 +385,9 @@ class StoreSnapshot:
             else:
                 alike.setdefault(block.entry.layout.shared, {})[k] = block
         for here in alike.values():
-            copy_held(every.of(np.array(list(here))), list(here.values()), outs)
+            copy_held(every.of(list(here)), list(here.values()), outs)
         if missing and self._source is not None:
-            files = every.of(np.array(missing))
+            files = every.of(missing)
             layouts = files.table.records["layout"]
             for number in distinct(layouts).tolist():
                 self._source.read(files.of(np.flatnonzero(layouts == number)), outs)

@@ -133,7 +133,7 @@ def read_fields(
             table of `s` checksums a row, something else without checksums, and `s` fields.
         kept: What is kept of each file's rows, uint8 `[rows, bytes]`, their `s` checksums first; None; or, for a file
             in memory, all rows of each of `outs`.
-        which: The file of each row; rows of a file come one after the other.
+        which: The file of each row; rows of a file come one after the other. Negative ones are passed over.
         rows: Its number in the file.
         targets: Its place in `outs`.
         fields: int64 `[k, 5]`: for each of `outs` its number among the places of a file, the bytes from row to row
@@ -144,7 +144,7 @@ def read_fields(
     Returns:
         The first field and row, file by file, that could not be read or does not match; -1 and -1 if there is none.
     """
-    for number in dict.fromkeys(which.tolist()):
+    for number in dict.fromkeys(which[which >= 0].tolist()):
         here, block, (file, width, *places) = np.flatnonzero(which == number), kept[number], files[number].tolist()
         known: dict[int, Array] = {}
         for j, ((place, stride, later, at, slot), out) in enumerate(zip(fields.tolist(), outs, strict=True)):
