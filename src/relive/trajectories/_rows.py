@@ -36,7 +36,7 @@ class WantedRows(NamedTuple):
     rows: Int64
     targets: Int64
 
-    def of(self, chosen: Sequence[int] | Int64) -> WantedRows:
+    def of(self, chosen: Sequence[int]) -> WantedRows:
         """Return the rows of these trajectories of the table."""
         if len(chosen) == len(self.table):
             return self

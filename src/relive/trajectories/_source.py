@@ -61,7 +61,7 @@ class Source(Protocol):
         """
         most, count = self.most(), len(wanted.table)
         for first in range(0, count, most):
-            self.read_some(wanted.of(np.arange(first, min(first + most, count))), outs)
+            self.read_some(wanted.of(range(first, min(first + most, count))), outs)
 
     def most(self) -> int:
         """Return the number of files that are read from at once."""

@@ -388,7 +388,7 @@ class StoreSnapshot:
             copy_held(every.of(list(here)), list(here.values()), outs)
         if missing and self._source is not None:
             files = every.of(missing)
-            layouts = files.table.records["layout"]
-            for number in distinct(layouts).tolist():
-                self._source.read(files.of(np.flatnonzero(layouts == number)), outs)
+            layouts = files.table.records["layout"].tolist()
+            for number in set(layouts):
+                self._source.read(files.of([k for k, other in enumerate(layouts) if other == number]), outs)
         return {column.path: narrow.named(outs[column.path], column.dtype) for column in columns}
