@@ -146,8 +146,11 @@ class SafetensorsSource(Source):
         try:
             for k, (id_, checksum) in enumerate(known):
                 kept = _open_files.OPEN.pop((self._number, id_), None)
-                if kept is None or kept.checksum != checksum:
-                    self._open(table, k, kept, files)
+                if kept is not None and kept.checksum != checksum:  # the name belongs to a new file by now
+                    let_go(kept.fd)
+                    kept = None
+                if kept is None:
+                    self._open(table, k, id_, checksum, files)
                     new.append(k)
                 else:
                     files.append(kept)
@@ -165,16 +168,12 @@ class SafetensorsSource(Source):
                 if kept.checksum == file.checksum:
                     kept.draws, kept.rows = max(kept.draws, file.draws), file.rows if kept.rows is None else kept.rows
                 let_go(file.fd)
-        _open_files.shrink(kept_open())
+        if new:
+            _open_files.shrink(kept_open())
 
-    def _open(
-        self, table: Table, k: int, other: _open_files.OpenFile | None, files: list[_open_files.OpenFile]
-    ) -> None:
-        """Append the open file of a trajectory to `files`; `other` was open in its place."""
-        ((id_, checksum),) = table.take([k]).known
+    def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[_open_files.OpenFile]) -> None:
+        """Append the file of a trajectory to `files`, opened."""
         key = self._number, id_
-        if other is not None:  # the name belongs to a new file by now
-            let_go(other.fd)
         name, size = file_name(id_), int(table.records["bytes"][k])
         try:
             fd = self.folder.open(name)
