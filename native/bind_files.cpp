@@ -42,23 +42,6 @@ bool copy_both(nb::handle now, nb::handle later, nb::handle out) {
     return same;
 }
 
-void scatter_rows(nb::list blocks, In<std::int64_t> which, In<std::int64_t> rows, nb::handle out) {
-    const RowArray to(out, true);
-    std::vector<Column> from;
-    std::vector<std::int64_t> sizes;
-    for (nb::handle block : blocks) {
-        const RowArray given(block);
-        require(given.column.row == to.column.row, "relive._ring._native.scatter_rows: rows of another size");
-        from.push_back(given.column);
-        sizes.push_back(given.rows);
-    }
-    require(rows.size == which.size && to.rows >= which.size, "relive._ring._native.scatter_rows: lengths differ");
-    if (!all_there(sizes, which.data, rows.data, which.size))
-        throw nb::index_error("relive._ring._native.scatter_rows: a row outside its block");
-    run(which.size * std::int64_t(to.column.row) / WORTH_IT + which.size,
-        [&] { scatter(from, which.data, rows.data, which.size, to.column); });
-}
-
 // A copy between two arrays of one size.
 struct Copy {
     char* to;
@@ -312,8 +295,6 @@ nb::object sort_rows_of(In<std::int64_t> before, In<std::int64_t> samples) {
 void bind_files(nanobind::module_& m) {
     m.def("checksums", &relive::checksums_of, nanobind::arg("rows"));
     m.def("copy_steps", &relive::copy_both, nanobind::arg("now"), nanobind::arg("later"), nanobind::arg("out"));
-    m.def("scatter_rows", &relive::scatter_rows, nanobind::arg("blocks"), nanobind::arg("which"), nanobind::arg("rows"),
-          nanobind::arg("out"));
     m.def("keep_arrays", &relive::keep_arrays, nanobind::arg("arrays"), nanobind::arg("places"), nanobind::arg("head"),
           nanobind::arg("facts"));
     m.def("put_rows", &relive::put_rows, nanobind::arg("outs"), nanobind::arg("which"), nanobind::arg("values"));

@@ -23,25 +23,6 @@ inline void checksums(const Column& column, int64_t n, uint32_t* sums) {
     for (int64_t i = 0; i < n; ++i) sums[i] = crc32(column.at(i), column.row);
 }
 
-// Whether every row that is asked for is there; a negative block asks for none.
-inline bool all_there(const std::vector<int64_t>& sizes, const int64_t* which, const int64_t* rows, int64_t n) {
-    bool good = true;
-    for (int64_t i = 0; i < n; ++i)
-        if (which[i] >= 0)
-            good &= which[i] < int64_t(sizes.size()) && rows[i] >= 0 && rows[i] < sizes[size_t(which[i])];
-    return good;
-}
-
-inline void scatter(const std::vector<Column>& blocks, const int64_t* which, const int64_t* rows, int64_t n,
-                    const Column& out) {
-    constexpr int64_t AHEAD = 8;
-    const auto source = [&](int64_t i) { return blocks[size_t(which[i])].at(rows[i]); };
-    for (int64_t i = 0; i < n; ++i) {
-        if (i + AHEAD < n && which[i + AHEAD] >= 0) prefetch_row(source(i + AHEAD), out.row);
-        if (which[i] >= 0) copy_row(out.at(i), source(i), out.row);
-    }
-}
-
 // How rows of lanes lie: a row of all lanes after the other, or blocks of rows. Row r of a lane is row
 // ((r % depth / block) * lanes + lane) * block + r % block.
 struct Lanes {
@@ -253,7 +234,7 @@ inline std::pair<int64_t, int64_t> read_fields(const Files& in, const Wanted& wa
         const auto copy = [&](const Column& from, size_t at, int64_t later, const Column& out) {
             const auto source = [&](int64_t k) { return from.at(row(i + k, later)) + at; };
             for (int64_t k = 0; k < n; ++k) {
-                if (k + 1 < n) prefetch_row(source(k + 1), out.row);
+                if (k + 4 < n) prefetch_row(source(k + 4), out.row);
                 copy_row(out.at(targets[k]), source(k), out.row);
             }
         };

@@ -62,8 +62,6 @@ def function_call(name: str) -> Call:
         "shuffled": {"items": guard([7, 8, 9]), "numbers": guard([0.5, 0.0, 0.25], np.float64)},
         "checksums": {"rows": block},
         "copy_steps": {"now": block, "later": other, "out": zeros},
-        "scatter_rows": {"blocks": [block, other], "which": guard([0, -1, 1]), "rows": guard([3, 99, 0])}
-        | {"out": guard(np.zeros((3, 6)), np.uint8)},
         "keep_arrays": {"arrays": [(("obs",), block), (("more", "reward"), rewards)], "places": places}
         | {"head": guard(np.zeros(64), np.uint8), "facts": bytes(range(40))},
         "put_rows": {"outs": [zeros, guard(np.zeros(5), np.float64)], "which": guard([4, 0, 2])}

@@ -84,19 +84,6 @@ def test_arrays_are_kept_or_nothing_changes(kernels):
 
 @both
 @pytest.mark.parametrize("shape", [(), (3,), (7, 5), (3, 64, 64)])
-def test_rows_are_scattered_from_many_blocks(kernels, shape):
-    rng = np.random.default_rng(1)
-    blocks = [rng.integers(0, 256, (n, *shape), dtype=np.uint8) for n in (1, 9, 30)]
-    which = rng.integers(-1, 3, 200)
-    rows = np.array([rng.integers(len(blocks[k])) if k >= 0 else 10**9 for k in which.tolist()])
-    out = np.full((200, *shape), 77, np.uint8)
-    kernels.scatter_rows(blocks, which, rows, out)
-    for i, (k, row) in enumerate(zip(which.tolist(), rows.tolist(), strict=True)):
-        np.testing.assert_array_equal(out[i], 77 if k < 0 else blocks[k][row])
-
-
-@both
-@pytest.mark.parametrize("shape", [(), (3,), (7, 5), (3, 64, 64)])
 def test_rows_are_put_where_they_belong(kernels, shape):
     rng = np.random.default_rng(2)
     outs = [rng.integers(0, 256, (40, *shape)).astype(dtype) for dtype in ("u1", "f4", "f8")]

@@ -105,8 +105,9 @@ def header_of(entry: Entry, metadata: Metadata, packed: int = 0) -> bytes:
         facts["metadata"] = to_json(metadata)
     head = safetensors.header(plan.tensors(packed), facts)
     for column, steps, at in zip(layout.stored, plan.steps, plan.starts, strict=True):
+        paged = column.nbytes % _PAGE == 0 and steps * entry.width * column.nbytes >= _WORTH_PAGES
         gap = -(len(head) + at) % _PAGE
-        if column.nbytes % _PAGE == 0 and steps * entry.width * column.nbytes >= _WORTH_PAGES and gap % 64 == 0:
+        if paged and column.path not in layout.compressed and gap % 64 == 0:
             return safetensors.header(plan.tensors(packed), facts, len(head) + gap)
     return head
 

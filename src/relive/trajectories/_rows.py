@@ -10,7 +10,7 @@ import numpy as np
 
 from .._base.nests import Path
 from .._base.types import Array, Int64
-from .._disk.rows import read_fields
+from .._disk.rows import copy_rows, read_fields
 from . import _frames
 from ._block import TrajectoryBlock
 from ._index import Table
@@ -53,18 +53,10 @@ class WantedRows(NamedTuple):
 
 def copy_held(wanted: WantedRows, blocks: Sequence[TrajectoryBlock], outs: Mapping[Path, Array]) -> None:
     """Copy rows of trajectories in memory, which store the same fields, to their targets."""
-    stored, fields = _held_in(blocks[0].entry.layout, tuple(outs))
-    held = [[block.arrays[path] for path in stored] for block in blocks]
-    places = np.zeros((len(blocks), 4), np.int64)
-    places[:, 1] = wanted.table.records["width"]
-    read_fields(places, held, wanted.which, wanted.rows, wanted.targets, fields, list(outs.values()))
-
-
-@lru_cache(maxsize=256)
-def _held_in(layout: FieldLayout, paths: tuple[Path, ...]) -> tuple[list[Path], Int64]:
-    """Return the stored field of each path, and how its rows are shifted there, as in `read_fields`."""
-    sources = [layout.source(path) for path in paths]
-    return [path for path, _ in sources], np.array([(0, 0, shift, -1, -1) for _, shift in sources], np.int64)
+    paths, later = zip(*map(blocks[0].entry.layout.source, outs), strict=True)
+    held = [[block.arrays[path] for path in paths] for block in blocks]
+    widths = wanted.table.records["width"]
+    copy_rows(held, wanted.which, wanted.rows, wanted.targets, list(outs.values()), later, widths)
 
 
 @lru_cache(maxsize=256)

@@ -26,7 +26,6 @@ from relive._ring.kernels_numpy.files import (
     read_fields,
     read_rows,
     read_spans,
-    scatter_rows,
     set_ranges,
     sort_rows,
 )
@@ -63,7 +62,6 @@ __all__ = [
     "read_rows",
     "read_spans",
     "sampling",
-    "scatter_rows",
     "set_ranges",
     "shuffled",
     "simd",

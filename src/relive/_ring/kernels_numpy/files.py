@@ -40,13 +40,6 @@ def copy_steps(now: Array, later: Array, out: Array) -> bool:
     return bool(np.array_equal(left, right))
 
 
-def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array) -> None:
-    """Copy row `rows[i]` of block `which[i]` to `out[i]`, but where `which[i]` is negative."""
-    for number in np.unique(which[which >= 0]).tolist():
-        chosen = which == number
-        out[chosen] = blocks[number][rows[chosen]]
-
-
 def keep_arrays(arrays: Leaves, places: Leaves, head: Bytes, facts: bytes) -> bool:
     """Copy arrays to places of the same paths, shapes and dtypes, but for byte order, and facts about them to a head.
 
