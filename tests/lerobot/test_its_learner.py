@@ -58,6 +58,4 @@ def test_a_run_continues_with_the_experience_of_one_that_was_killed(
     assert ended.returncode == 0, ended.stderr
     newest = kept(tmp_path, "online")
     assert newest == (online + [number for number in arm.added() if number > added[-1]])[-len(newest) :]
-    assert len(newest) > 0.9 * min(
-        len(online), CAPACITIES["online"]
-    )  # a full buffer keeps fewer of them where more episodes end
+    assert len(newest) > 0.9 * min(len(online), CAPACITIES["online"])  # a full buffer keeps fewer of them where more episodes end
