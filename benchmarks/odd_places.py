@@ -114,7 +114,7 @@ def trajectories(relive: Any, size: Size, *, reads_alone: bool = False) -> Pair:
             ]
 
         images, rows = columns["obs.image"], np.empty((2 * BATCH, *pool[0]["curr_obs"]["image"].shape[2:]), np.uint8)
-        images.tofile(made / "rows")
+        images[: count if reads_alone else 0].tofile(made / "rows")
 
         def reads() -> Any:
             which, t, lane = (random.integers(0, high, BATCH) for high in (count, steps, lanes))
