@@ -114,6 +114,9 @@ CLIFFS = {
     "stats": elsewhere("`stats()` of 10^6 priorities", "", calls.stats, 1, unit="ms"),
     "deepcopy": elsewhere("`copy.deepcopy`, memory", "bytes of the buffer", places.copied, 1.2, unit="MB"),
     "files": elsewhere("256 steps of files", "memory maps by hand", places.trajectories, 1.4, unit="ms", needs="torch"),
+    "reads": elsewhere(
+        "its reads and checksums", "memory maps by hand", places.reads_alone, None, unit="ms", needs="torch"
+    ),
     "tianshou": elsewhere(ADAPTER, "Tianshou's own", places.tianshou, 1, needs="tianshou", full=True),
     "device": elsewhere("add of 64, `DeviceBuffer` on a CPU", "`ReplayBuffer`", places.on_device, None, needs="torch"),
 }

@@ -82,9 +82,13 @@ def late(relive: Any, size: Size) -> Pair:
     return Pair(tuple(found))
 
 
-def trajectories(relive: Any, size: Size) -> Pair:
-    """Time warm draws of 256 steps of files as tensors, over those of memory maps by hand."""
-    torch = importlib.import_module("torch")
+def trajectories(relive: Any, size: Size, *, reads_alone: bool = False) -> Pair:
+    """Time warm draws of 256 steps of files as tensors, over those of memory maps by hand.
+
+    With `reads_alone` nothing but what no draw of checked rows can do without: calls of the system for both images of
+    each step, and the CRC-32 of what they read.
+    """
+    torch, kernels = importlib.import_module("torch"), importlib.import_module("relive._ring.kernels").active()
     count, shape = (24, (100, 8, 64, 32)) if size.n > 100_000 else (6, (8, 2, 4, 4))
     pool = rollouts(3, *shape)
     steps, lanes = shape[:2]
@@ -109,10 +113,24 @@ def trajectories(relive: Any, size: Size) -> Pair:
                 for row in ((t, t + 1) if name.startswith("obs") else (t,))
             ]
 
+        images, rows = columns["obs.image"], np.empty((2 * BATCH, *pool[0]["curr_obs"]["image"].shape[2:]), np.uint8)
+        images[: count if reads_alone else 0].tofile(made / "rows")
+
+        def reads() -> Any:
+            which, t, lane = (random.integers(0, high, BATCH) for high in (count, steps, lanes))
+            at = np.sort((which * (steps + 1) + t) * lanes + lane)
+            offsets = np.concatenate([at, at + lanes]) * rows[0].nbytes
+            return kernels.read_rows(np.full(2 * BATCH, file.fileno()), offsets, np.arange(2 * BATCH), rows)
+
         few = size._replace(rounds=min(size.rounds, 20))
-        found = turns(few, lambda: buffer.sample(BATCH).torch(), by_hand)
+        with open(made / "rows", "rb") as file:
+            found = turns(few, reads if reads_alone else lambda: buffer.sample(BATCH).torch(), by_hand)
         buffer.close()
     return found
+
+
+def reads_alone(relive: Any, size: Size) -> Pair:
+    return trajectories(relive, size, reads_alone=True)
 
 
 def flat(rollout: dict[str, Any]) -> dict[str, Any]:

@@ -42,23 +42,6 @@ bool copy_both(nb::handle now, nb::handle later, nb::handle out) {
     return same;
 }
 
-void scatter_rows(nb::list blocks, In<std::int64_t> which, In<std::int64_t> rows, nb::handle out) {
-    const RowArray to(out, true);
-    std::vector<Column> from;
-    std::vector<std::int64_t> sizes;
-    for (nb::handle block : blocks) {
-        const RowArray given(block);
-        require(given.column.row == to.column.row, "relive._ring._native.scatter_rows: rows of another size");
-        from.push_back(given.column);
-        sizes.push_back(given.rows);
-    }
-    require(rows.size == which.size && to.rows >= which.size, "relive._ring._native.scatter_rows: lengths differ");
-    if (!all_there(sizes, which.data, rows.data, which.size))
-        throw nb::index_error("relive._ring._native.scatter_rows: a row outside its block");
-    run(which.size * std::int64_t(to.column.row) / WORTH_IT + which.size,
-        [&] { scatter(from, which.data, rows.data, which.size, to.column); });
-}
-
 // A copy between two arrays of one size.
 struct Copy {
     char* to;
@@ -218,14 +201,100 @@ nb::object read_spans_of(In<std::int64_t> files, In<std::int64_t> offsets, In<st
     return plan(plans().read, nb::int_(failed), sums.array);
 }
 
+// Refuses rows that a file in memory, or what is kept of one, does not have; and offsets that no file reaches.
+void check_rows(const Files& in, const std::vector<std::vector<npy_intp>>& sizes, const Wanted& wanted,
+                const FieldPlan* fields, const std::vector<Column>& outs) {
+    constexpr const char* BEYOND = "relive._ring._native.read_fields: a row that a file does not have";
+    std::int64_t later = 0, farthest = 0, stride = 4 * in.columns;
+    for (std::size_t j = 0; j < outs.size(); ++j) {
+        later = std::max(later, fields[j].later), stride = std::max(stride, fields[j].stride);
+        for (std::size_t f = 0; f < sizes.size(); ++f)
+            if (in.kept[f].data && fields[j].kept >= 0 &&
+                (in.kept[f].row < outs[j].row || std::size_t(fields[j].kept) > in.kept[f].row - outs[j].row))
+                throw nb::index_error("relive._ring._native.read_fields: bytes outside what is kept");
+    }
+    for (std::int64_t i = 0; i < wanted.n; ++i) {
+        if (wanted.which[i] < 0) continue;
+        const auto file = std::size_t(wanted.which[i]);
+        const std::int64_t step = in.at(wanted.which[i])[1], row = wanted.rows[i];
+        if (row < 0 || row >= LIMIT / 2) throw nb::index_error(BEYOND);
+        farthest = std::max(farthest, row + later * step);
+        for (std::size_t j = 0; j < sizes[file].size(); ++j)
+            if (row + (in.held[file].empty() ? later : fields[j].later) * step >= sizes[file][j])
+                throw nb::index_error(BEYOND);
+    }
+    if (double(farthest) * double(stride) >= double(LIMIT)) throw nb::index_error(BEYOND);
+}
+
+nb::object read_fields_of(In<std::int64_t, 2> files, nb::list kept, In<std::int64_t> which, In<std::int64_t> rows,
+                          In<std::int64_t> targets, In<std::int64_t, 2> fields, nb::list outs) {
+    const npy_intp count = files.shape[0], columns = files.shape[1], n = which.size;
+    require(columns >= 4 && fields.shape[1] == 5 && npy_intp(kept.size()) == count && rows.size == n &&
+                targets.size == n && npy_intp(outs.size()) == fields.shape[0],
+            "relive._ring._native.read_fields: shapes differ");
+    for (npy_intp i = 0; i < n; ++i)
+        if (which.data[i] >= count) throw nb::index_error("relive._ring._native.read_fields: no such file");
+    const auto* const plans = reinterpret_cast<const FieldPlan*>(fields.data);
+    std::vector<Column> to;
+    for (nb::handle given : outs) {
+        const RowArray out(given, true);
+        const FieldPlan& field = plans[to.size()];
+        to.push_back(out.column);
+        within(targets.data, n, out.rows, "relive._ring._native.read_fields: a row outside the output");
+        require(field.place >= 0 && field.place < columns - 2 && field.stride >= 0 && (field.later | 1) == 1 &&
+                    field.kept >= -1 && field.sum >= -1 && field.sum < columns - 4,
+                "relive._ring._native.read_fields: no such field");
+    }
+    Files in{files.data, columns, {}, {}};
+    std::vector<std::vector<npy_intp>> sizes;
+    for (nb::handle given : kept) {
+        const std::int64_t* const file = in.at(npy_intp(sizes.size()));
+        within(file, 1, std::numeric_limits<int>::max(), "relive._ring._native.read_fields: no file has such a number");
+        within(file + 1, columns - 1, LIMIT / 2, "relive._ring._native.read_fields: an offset that no file reaches");
+        in.kept.emplace_back();
+        in.held.emplace_back();
+        sizes.emplace_back();
+        if (nb::isinstance<nb::list>(given)) {
+            for (nb::handle field : nb::cast<nb::list>(given)) {
+                const RowArray from(field);
+                require(in.held.back().size() < to.size() && from.column.row == to[in.held.back().size()].row,
+                        "relive._ring._native.read_fields: rows of another size");
+                in.held.back().push_back(from.column);
+                sizes.back().push_back(from.rows);
+            }
+            require(in.held.back().size() == to.size(), "relive._ring._native.read_fields: another number of fields");
+        } else if (!given.is_none()) {
+            const RowArray from(given);
+            require(from.column.row >= 4 * in.sums(), "relive._ring._native.read_fields: no checksums are kept");
+            in.kept.back() = from.column;
+            sizes.back().push_back(from.rows);
+        }
+    }
+    const Wanted wanted{which.data, rows.data, targets.data, n};
+    check_rows(in, sizes, wanted, plans, to);
+    std::pair<std::int64_t, std::int64_t> bad;
+    run(WORTH_RELEASING, [&] { bad = read_fields(in, wanted, plans, to); });
+    return nb::make_tuple(bad.first, bad.second);
+}
+
+nb::object sort_rows_of(In<std::int64_t> before, In<std::int64_t> samples) {
+    const npy_intp n = samples.size;
+    require(before.size >= 2, "relive._ring._native.sort_rows: no files");
+    for (npy_intp i = 0; i < n; ++i)
+        if (samples.data[i] < before.data[0] || samples.data[i] >= before.data[before.size - 1])
+            throw nb::index_error("relive._ring._native.sort_rows: a sample of no file");
+    Out<std::int64_t> order(n), which(n), rows(n);
+    const std::vector<std::int64_t> found =
+        sort_rows(before.data, before.size - 1, samples.data, n, order.data, which.data, rows.data);
+    return nb::make_tuple(order.array, listed_of(found), which.array, rows.array);
+}
+
 }  // namespace
 }  // namespace relive
 
 void bind_files(nanobind::module_& m) {
     m.def("checksums", &relive::checksums_of, nanobind::arg("rows"));
     m.def("copy_steps", &relive::copy_both, nanobind::arg("now"), nanobind::arg("later"), nanobind::arg("out"));
-    m.def("scatter_rows", &relive::scatter_rows, nanobind::arg("blocks"), nanobind::arg("which"), nanobind::arg("rows"),
-          nanobind::arg("out"));
     m.def("keep_arrays", &relive::keep_arrays, nanobind::arg("arrays"), nanobind::arg("places"), nanobind::arg("head"),
           nanobind::arg("facts"));
     m.def("put_rows", &relive::put_rows, nanobind::arg("outs"), nanobind::arg("which"), nanobind::arg("values"));
@@ -237,4 +306,7 @@ void bind_files(nanobind::module_& m) {
           nanobind::arg("out"));
     m.def("read_spans", &relive::read_spans_of, nanobind::arg("files"), nanobind::arg("offsets"),
           nanobind::arg("sizes"), nanobind::arg("places"), nanobind::arg("out"));
+    m.def("read_fields", &relive::read_fields_of, nanobind::arg("files"), nanobind::arg("kept"), nanobind::arg("which"),
+          nanobind::arg("rows"), nanobind::arg("targets"), nanobind::arg("fields"), nanobind::arg("outs"));
+    m.def("sort_rows", &relive::sort_rows_of, nanobind::arg("before"), nanobind::arg("samples"));
 }

@@ -66,6 +66,24 @@ __attribute__((target("avx2,vpclmulqdq"))) inline void crc32_fold_wide(__m128i* 
     std::memcpy(lanes, wide, 64);
 }
 
+// The same, 64 bytes at once.
+__attribute__((target("avx512f,vpclmulqdq"))) inline __m512i crc32_fold_lines(__m512i line, __m512i by, __m512i next) {
+    const __m512i low = _mm512_clmulepi64_epi128(line, by, 0x00), high = _mm512_clmulepi64_epi128(line, by, 0x11);
+    return _mm512_ternarylogic_epi64(low, high, next, 0x96);  // the exclusive or of all three
+}
+
+__attribute__((target("avx512f,vpclmulqdq"))) inline void crc32_fold_widest(__m128i* lanes, const char*& data,
+                                                                            size_t& n) {
+    const __m512i by_256 = _mm512_broadcast_i32x4(_mm_set_epi64x(0x01322d1430, 0x011542778a));
+    const __m512i by_64 = _mm512_broadcast_i32x4(_mm_set_epi64x(0x01c6e41596, 0x0154442bd4));
+    __m512i lines[4] = {_mm512_loadu_si512(lanes)};
+    for (int i = 1; i < 4; ++i) lines[i] = _mm512_loadu_si512(data + 64 * (i - 1));
+    for (data += 192, n -= 192; n >= 256; data += 256, n -= 256)
+        for (int i = 0; i < 4; ++i) lines[i] = crc32_fold_lines(lines[i], by_256, _mm512_loadu_si512(data + 64 * i));
+    for (int i = 1; i < 4; ++i) lines[0] = crc32_fold_lines(lines[0], by_64, lines[i]);
+    std::memcpy(lanes, lines, 64);
+}
+
 // The same for n >= 64, a multiple of 16: four lanes of 16 bytes are folded over the data, then into one, which is
 // reduced (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009). The
 // constants are powers of x modulo the polynomial.
@@ -84,7 +102,8 @@ __attribute__((target("sse4.1,pclmul"))) inline uint32_t crc32_by_folding(uint32
     lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128(static_cast<int>(crc)));
     data += 64, n -= 64;
     static const bool wide = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq");
-    if (wide && n >= 192) crc32_fold_wide(lanes, data, n);
+    static const bool widest = wide && __builtin_cpu_supports("avx512f");
+    if (wide && n >= 192) (widest ? crc32_fold_widest : crc32_fold_wide)(lanes, data, n);
     for (; n >= 64; data += 64, n -= 64)
         for (int i = 0; i < 4; ++i) lanes[i] = fold(lanes[i], by_64, load(data + 16 * i));
     __m128i one = lanes[0];

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <mutex>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #if defined(_WIN32)
@@ -19,25 +21,6 @@ namespace relive {
 
 inline void checksums(const Column& column, int64_t n, uint32_t* sums) {
     for (int64_t i = 0; i < n; ++i) sums[i] = crc32(column.at(i), column.row);
-}
-
-// Whether every row that is asked for is there; a negative block asks for none.
-inline bool all_there(const std::vector<int64_t>& sizes, const int64_t* which, const int64_t* rows, int64_t n) {
-    bool good = true;
-    for (int64_t i = 0; i < n; ++i)
-        if (which[i] >= 0)
-            good &= which[i] < int64_t(sizes.size()) && rows[i] >= 0 && rows[i] < sizes[size_t(which[i])];
-    return good;
-}
-
-inline void scatter(const std::vector<Column>& blocks, const int64_t* which, const int64_t* rows, int64_t n,
-                    const Column& out) {
-    constexpr int64_t AHEAD = 8;
-    const auto source = [&](int64_t i) { return blocks[size_t(which[i])].at(rows[i]); };
-    for (int64_t i = 0; i < n; ++i) {
-        if (i + AHEAD < n && which[i + AHEAD] >= 0) prefetch_row(source(i + AHEAD), out.row);
-        if (which[i] >= 0) copy_row(out.at(i), source(i), out.row);
-    }
 }
 
 // How rows of lanes lie: a row of all lanes after the other, or blocks of rows. Row r of a lane is row
@@ -205,6 +188,112 @@ inline int64_t read_spans(const int64_t* files, const int64_t* offsets, const in
         sums[i] = whole ? crc32(out + places[i], size) : 0;
     }
     return failed;
+}
+
+// What to read of a field: its number among the places of a file, the bytes from row to row there, how many steps
+// further down its rows are, its place in what is kept of a row, and its number among the checksums; -1 for neither.
+struct FieldPlan {
+    int64_t place, stride, later, kept, sum;
+};
+static_assert(sizeof(FieldPlan) == 5 * sizeof(int64_t));
+
+// The rows of a draw: the file of each (negative: of none, and passed over), its number there, its place in the batch.
+struct Wanted {
+    const int64_t *which, *rows, *targets;
+    int64_t n;
+};
+
+// Where everything is in files, `columns` numbers each: descriptor, rows of a step, and where fields begin, the table
+// of checksums first, then what has none. `kept` has rows of some of them: their checksums, then other fields. Of those
+// in memory `held` has each field.
+struct Files {
+    const int64_t* numbers;
+    int64_t columns;
+    std::vector<Column> kept;
+    std::vector<std::vector<Column>> held;
+
+    const int64_t* at(int64_t file) const { return numbers + file * columns; }
+    size_t sums() const { return size_t(columns - 4); }
+};
+
+// Fills a row of each field of `outs` for every row that is wanted, file by file; returns the first field and row that
+// could not be read or does not match its checksum, or -1 and -1.
+inline std::pair<int64_t, int64_t> read_fields(const Files& in, const Wanted& wanted, const FieldPlan* fields,
+                                               const std::vector<Column>& outs) {
+    constexpr int64_t AHEAD = 16;
+    std::vector<int64_t> files(size_t(wanted.n)), offsets(files), numbers(files);
+    std::vector<uint32_t> found(files.size()), tables[2];
+    std::iota(numbers.begin(), numbers.end(), 0);
+    const auto row = [&](int64_t i, int64_t later) { return wanted.rows[i] + later * in.at(wanted.which[i])[1]; };
+    for (int64_t i = 0, end; i < wanted.n; i = end) {
+        for (end = i + 1; end < wanted.n && wanted.which[end] == wanted.which[i];) ++end;
+        if (wanted.which[i] < 0) continue;
+        const int64_t n = end - i, *const file = in.at(wanted.which[i]), *const targets = wanted.targets + i;
+        const Column& kept = in.kept[size_t(wanted.which[i])];
+        const std::vector<Column>& held = in.held[size_t(wanted.which[i])];
+        const auto copy = [&](const Column& from, size_t at, int64_t later, const Column& out) {
+            const auto source = [&](int64_t k) { return from.at(row(i + k, later)) + at; };
+            for (int64_t k = 0; k < n; ++k) {
+                if (k + 4 < n) prefetch_row(source(k + 4), out.row);
+                copy_row(out.at(targets[k]), source(k), out.row);
+            }
+        };
+        const auto read = [&](const FieldPlan& field, const int64_t* places, const Column& out) {
+            for (int64_t k = 0; k < n; ++k)
+                offsets[size_t(k)] = file[2 + field.place] + row(i + k, field.later) * field.stride;
+            return read_rows(files.data(), offsets.data(), places, n, out, found.data());
+        };
+        std::fill_n(files.begin(), n, file[0]);
+        for (int64_t k = end; k < std::min(wanted.n, end + AHEAD); ++k)  // while this file's rows are read
+            if (wanted.which[k] >= 0 && in.kept[size_t(wanted.which[k])].data)
+                for (int64_t later = 0; later < 2; ++later) {
+                    const Column& next = in.kept[size_t(wanted.which[k])];
+                    prefetch_row(next.at(row(k, later)), next.row);
+                }
+        bool known[2] = {};
+        for (size_t j = 0; j < outs.size(); ++j) {
+            const FieldPlan& field = fields[j];
+            if (!held.empty() || (kept.data && field.kept >= 0)) {
+                copy(held.empty() ? kept : held[j], held.empty() ? size_t(field.kept) : 0, field.later, outs[j]);
+                continue;
+            }
+            auto& table = tables[field.later];
+            int64_t failed = -1;
+            if (field.sum >= 0 && !kept.data && !std::exchange(known[field.later], true)) {
+                const size_t size = 4 * in.sums();
+                table.resize(files.size() * in.sums());
+                const Column out{reinterpret_cast<char*>(table.data()), size, size};
+                failed = read({0, int64_t(size), field.later, 0, 0}, numbers.data(), out);
+            }
+            if (failed < 0) failed = read(field, targets, outs[j]);
+            for (int64_t k = 0; field.sum >= 0 && k < (failed < 0 ? n : failed); ++k) {
+                const char* const sums = kept.data ? kept.at(row(i + k, field.later))
+                                                   : reinterpret_cast<const char*>(&table[size_t(k) * in.sums()]);
+                if (std::memcmp(sums + 4 * field.sum, &found[size_t(k)], 4)) failed = k;
+            }
+            if (failed >= 0) return {int64_t(j), i + failed};
+        }
+    }
+    return {-1, -1};
+}
+
+// Finds the files of samples, which are rows of all files one after the other: before[f] come before file f. For each,
+// by file and row: its number among the samples, the place of its file in `found`, and its row there.
+inline std::vector<int64_t> sort_rows(const int64_t* before, int64_t files, const int64_t* samples, int64_t n,
+                                      int64_t* order, int64_t* which, int64_t* rows) {
+    std::vector<std::pair<int64_t, int64_t>> sorted(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) sorted[size_t(i)] = {samples[i], i};
+    std::sort(sorted.begin(), sorted.end());
+    std::vector<int64_t> found;
+    const int64_t* next = before;
+    for (const auto& [sample, number] : sorted) {
+        if (found.empty() || sample >= *next) {
+            next = std::upper_bound(next, before + files + 1, sample);
+            found.push_back(next - before - 1);
+        }
+        *order++ = number, *which++ = int64_t(found.size()) - 1, *rows++ = sample - next[-1];
+    }
+    return found;
 }
 
 }  // namespace relive

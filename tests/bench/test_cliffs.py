@@ -18,7 +18,14 @@ from depth import LONG, some
 
 import relive
 
-SLOW = {"tianshou", "jax", "late", "files", "device"}  # libraries that take seconds to import, files, processes
+SLOW = {
+    "tianshou",
+    "jax",
+    "late",
+    "files",
+    "reads",
+    "device",
+}  # libraries that take seconds to import, files, processes
 QUICK = [
     name for name, cliff in cliffs.CLIFFS.items() if name not in SLOW and (not cliff.needs or find_spec(cliff.needs))
 ]

@@ -48,7 +48,7 @@ def function_call(name: str) -> Call:
     floats, single = guard([0.5, 2.0, 1.0], np.float64), guard(np.arange(12.0), np.float64)
     block, other = guard(np.arange(24).reshape(4, 6), np.uint8), guard(np.arange(24).reshape(4, 6), np.uint8)
     zeros, rewards = guard(np.zeros((5, 6)), np.uint8), guard([0.5, 1.0], np.float64)
-    file = os.open(__file__, os.O_RDONLY)
+    file, kept = os.open(__file__, os.O_RDONLY), guard(np.zeros((4, 14)), np.uint8)
     moves = {"columns": [guard(np.arange(72).reshape(12, 6), np.uint8), single], "lanes": 3, "block": 2}
     reads = {"files": guard([file] * 3), "offsets": guard([0, 6, 12])}
     places = [(("obs",), guard(block * 0, np.uint8)), (("more", "reward"), guard([0, 0], np.float64))]
@@ -62,8 +62,6 @@ def function_call(name: str) -> Call:
         "shuffled": {"items": guard([7, 8, 9]), "numbers": guard([0.5, 0.0, 0.25], np.float64)},
         "checksums": {"rows": block},
         "copy_steps": {"now": block, "later": other, "out": zeros},
-        "scatter_rows": {"blocks": [block, other], "which": guard([0, -1, 1]), "rows": guard([3, 99, 0])}
-        | {"out": guard(np.zeros((3, 6)), np.uint8)},
         "keep_arrays": {"arrays": [(("obs",), block), (("more", "reward"), rewards)], "places": places}
         | {"head": guard(np.zeros(64), np.uint8), "facts": bytes(range(40))},
         "put_rows": {"outs": [zeros, guard(np.zeros(5), np.float64)], "which": guard([4, 0, 2])}
@@ -74,6 +72,10 @@ def function_call(name: str) -> Call:
         | {"values": [guard(np.zeros((7, 6)), np.uint8), guard(np.zeros(7), np.float64)]},
         "read_spans": {**reads, "sizes": guard([6, 0, 5]), "places": guard([2, 0, 19])}
         | {"out": guard(np.zeros(24), np.uint8)},
+        "read_fields": {"files": guard([[file, 2, 0, 0, 6, 12]] * 3), "kept": [kept, None, [block, other]]}
+        | {"which": guard([0, -1, 1, 2]), "rows": guard([1, 99, 0, 1]), "targets": guard([2, 0, 1, 3])}
+        | {"fields": guard([[2, 6, 0, 8, 0], [3, 6, 1, -1, 1]]), "outs": [zeros, guard(np.zeros((5, 6)), np.uint8)]},
+        "sort_rows": {"before": guard([3, 5, 5, 9]), "samples": guard([8, 3, 4, 5, 4])},
         "read_rows": {**reads, "places": guard([2, 0, 1]), "out": guard(np.zeros((4, 6)), np.uint8)},
     }
     return Call(getattr(native, name), calls.get(name, {}), lambda result: os.close(file))

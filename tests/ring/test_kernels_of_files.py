@@ -84,19 +84,6 @@ def test_arrays_are_kept_or_nothing_changes(kernels):
 
 @both
 @pytest.mark.parametrize("shape", [(), (3,), (7, 5), (3, 64, 64)])
-def test_rows_are_scattered_from_many_blocks(kernels, shape):
-    rng = np.random.default_rng(1)
-    blocks = [rng.integers(0, 256, (n, *shape), dtype=np.uint8) for n in (1, 9, 30)]
-    which = rng.integers(-1, 3, 200)
-    rows = np.array([rng.integers(len(blocks[k])) if k >= 0 else 10**9 for k in which.tolist()])
-    out = np.full((200, *shape), 77, np.uint8)
-    kernels.scatter_rows(blocks, which, rows, out)
-    for i, (k, row) in enumerate(zip(which.tolist(), rows.tolist(), strict=True)):
-        np.testing.assert_array_equal(out[i], 77 if k < 0 else blocks[k][row])
-
-
-@both
-@pytest.mark.parametrize("shape", [(), (3,), (7, 5), (3, 64, 64)])
 def test_rows_are_put_where_they_belong(kernels, shape):
     rng = np.random.default_rng(2)
     outs = [rng.integers(0, 256, (40, *shape)).astype(dtype) for dtype in ("u1", "f4", "f8")]
@@ -200,3 +187,64 @@ def test_rows_are_read_to_their_places_with_their_checksums(kernels, tmp_path):
         np.testing.assert_array_equal(np.delete(flat, np.s_[20:31]), np.delete(wanted, np.s_[20:31]))
     finally:
         os.close(file)
+
+
+@both
+@pytest.mark.parametrize("shape", [(), (7,), (40, 3)])
+def test_fields_are_read_from_files_what_is_kept_of_them_and_memory(kernels, shape, tmp_path):
+    """Check three files of two fields: nothing kept, checksums and the first field kept, and all in memory."""
+    rng, steps, width = np.random.default_rng(6), 9, 4
+    fields = [rng.integers(0, 256, (3, steps * width, *shape), dtype=np.uint8) for _ in range(2)]
+    sums = np.array([[[zlib.crc32(row.tobytes()) for row in rows] for rows in field] for field in fields], np.uint32)
+    tables = np.ascontiguousarray(sums.transpose(1, 2, 0))
+    size, row = tables[0].nbytes, fields[0][0, 0].nbytes
+    files, places = [], []
+    for k in range(3):
+        (tmp_path / f"{k}").write_bytes(b"head" + tables[k].tobytes() + fields[0][k].tobytes() + fields[1][k].tobytes())
+        files.append(os.open(tmp_path / f"{k}", os.O_RDWR))
+        places.append([files[k], width, 4, 0, 4 + size, 4 + size + fields[0][k].nbytes])
+    known = np.concatenate([tables[1].view(np.uint8), fields[0][1].reshape(steps * width, -1)], axis=1)
+    asked = np.array([[2, row, 0, 8, 0], [3, row, 1, -1, 1], [2, row, 1, 8, 0], [0, 8, 0, 0, -1]])
+    held = [fields[0][2], fields[1][2], fields[0][2], tables[2].view(np.uint8)]
+    which = np.repeat([0, 1, -1, 2], [20, 15, 3, 12])
+    rows, targets = rng.integers(0, (steps - 1) * width, 50), rng.permutation(60)[:50]
+
+    def read(kept: list[object]) -> tuple[tuple[int, int], list[np.ndarray]]:
+        outs = [np.zeros((60, *each.shape[1:]), np.uint8) for each in held]
+        return kernels.read_fields(np.array(places), kept, which, rows, targets, asked, outs), outs
+
+    wanted = [np.zeros((60, *each.shape[1:]), np.uint8) for each in held]
+    sources = fields[0], fields[1], fields[0], tables.view(np.uint8)
+    for k, at, target in zip(which.tolist(), rows.tolist(), targets.tolist(), strict=True):
+        for out, source, (_, _, later, _, _) in zip(wanted, sources, asked, strict=True):
+            out[target] = source[k, at + later * width] if k >= 0 else 0
+    try:
+        for kept in ([None, known, held], [None, None, held], [None, None, None]):
+            bad, outs = read(kept)
+            assert bad == (-1, -1)
+            for out, each in zip(outs, wanted, strict=True):
+                np.testing.assert_array_equal(out, each)
+        changed = rows[7] + width  # of the second field, so many rows of which were asked for
+        damaged = ~fields[1][0].reshape(-1, row)[changed, :1]
+        os.pwrite(files[0], damaged.tobytes(), int(places[0][5] + changed * row))
+        assert read([None, known, held])[0] == (1, int(np.argmax(rows == rows[7])))
+        os.ftruncate(files[0], 4 + size + fields[0][0].nbytes - 1)
+        assert read([None, known, held])[0] == (1, 0)
+        os.ftruncate(files[0], 4)
+        assert read([None, known, held])[0] == (0, 0)
+    finally:
+        for file in files:
+            os.close(file)
+
+
+@both
+def test_samples_are_sorted_by_file_and_row(kernels):
+    rng = np.random.default_rng(7)
+    before = 5 + np.append(0, np.cumsum(rng.integers(0, 4, 40)))
+    samples = rng.integers(before[0], before[-1], 100)
+    order, files, which, rows = kernels.sort_rows(before, samples)
+    np.testing.assert_array_equal(order, np.argsort(samples, kind="stable"))
+    np.testing.assert_array_equal(files, sorted(set(files.tolist())))
+    np.testing.assert_array_equal(before[files[which]] + rows, samples[order])
+    assert (samples[order] < before[files[which] + 1]).all()
+    assert [len(part) for part in kernels.sort_rows(before, samples[:0])] == [0, 0, 0, 0]

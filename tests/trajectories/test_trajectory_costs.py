@@ -147,6 +147,20 @@ def test_a_miss_reads_the_rows_it_needs(shared, folder):
             assert n > 16 or system.moved("pread", "preadv") < whole / 20
 
 
+@pytest.mark.parametrize(("length", "paged"), [(64, True), (3, False)])
+def test_rows_of_whole_pages_begin_at_a_page(length, paged, folder):
+    """Check that a draw reads no page for the end of another row; small files take no padding for it."""
+    image = np.zeros((length, 4, 64, 64), np.uint8)
+    with TrajectoryReplayBuffer(folder) as buffer:
+        buffer.add_trajectories([Trajectory(images=image, rewards=np.zeros((length, 4), np.float32))])
+    (path,) = files(folder)
+    data = path.read_bytes()
+    size = 8 + int.from_bytes(data[:8], "little")
+    begin = size + json.loads(data[8:size])["images"]["data_offsets"][0]
+    assert (begin % 4096 == 0) == paged
+    assert paged or size < 1024
+
+
 def varied(folder: Path, count: int, **options: Any) -> None:
     with TrajectoryReplayBuffer(folder) as buffer:
         buffer.add_trajectories([simple(k, length=3 + k, cells=700, **options) for k in range(count)])

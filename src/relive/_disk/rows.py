@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from .._base.types import Array, Bytes, Int64
 from .._ring.kernels import active
 from .._ring.plans import RowsRead as RowsRead
@@ -19,14 +21,40 @@ def copy_steps(now: Array, later: Array, out: Array) -> bool:
     return active().copy_steps(now, later, out)
 
 
-def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array) -> None:
-    """Copy row `rows[i]` of block `which[i]` to `out[i]`, but where `which[i]` is negative."""
-    active().scatter_rows(list(blocks), which, rows, out)
+def sort_rows(before: Int64, samples: Int64) -> tuple[Int64, Int64, Int64, Int64]:
+    """Find the files of samples, `before[f]` of which come before file f; return them by file and row."""
+    return active().sort_rows(before, samples)
 
 
-def put_rows(outs: Sequence[Array], which: Int64, values: Sequence[Array]) -> None:
-    """Copy row i of each of the `values` to row `which[i]` of its array in `outs`."""
-    active().put_rows(list(outs), which, list(values))
+def read_fields(
+    files: Int64,
+    kept: Sequence[Bytes | list[Array] | None],
+    which: Int64,
+    rows: Int64,
+    targets: Int64,
+    fields: Int64,
+    outs: Sequence[Array],
+) -> tuple[int, int]:
+    """Read rows of fields from files; return field and row of the first that does not match, or -1 and -1."""
+    return active().read_fields(files, list(kept), which, rows, targets, fields, list(outs))
+
+
+def copy_rows(
+    blocks: Sequence[list[Array]],
+    which: Int64,
+    rows: Int64,
+    targets: Int64,
+    outs: Sequence[Array],
+    later: Sequence[int] = (0,),
+    widths: Int64 | int = 0,
+) -> None:
+    """Copy row `rows[i]` of block `which[i]` to row `targets[i]` of all `outs`, but where `which[i]` is negative.
+
+    A block has an array for each of them, in which rows are so many times the block's `widths` further down.
+    """
+    places = np.zeros((len(blocks), 4), np.int64)
+    places[:, 1] = widths
+    read_fields(places, blocks, which, rows, targets, np.array([(0, 0, shift, -1, -1) for shift in later]), outs)
 
 
 def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRead:

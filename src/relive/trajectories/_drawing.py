@@ -115,7 +115,7 @@ def draw(
             raise NotEnoughData(message("at least 1 trajectory", "0", _AT, "add trajectories first"))
         records, columns = store.index.records, store.columns or ()
         if selection is None:
-            positions, rows = store.index.locate(before + draws.integers(total, n), first)
+            samples = before + draws.integers(total, n)
         else:
             now = records["id"][first:]
             if not np.array_equal(now, ids):  # some have come or gone meanwhile
@@ -123,30 +123,34 @@ def draw(
                 masses = np.array([known.get(id_, 0.0) for id_ in now.tolist()])
             if not masses.any():
                 raise NotEnoughData(message("at least 1 trajectory that may be drawn", "none", _AT))
-            positions, rows = selection.draw(n, draws, masses, store.index.take(slice(first, None)).rows)
-            positions = positions + first
-        store.check_alike(positions)
-        drawn_from = records[["id", "width"]][positions] if metadata else None
+            lengths = store.index.take(slice(first, None)).rows
+            positions, rows = selection.draw(n, draws, masses, lengths)
+            samples = before + (np.cumsum(lengths) - lengths)[positions] + rows
+        order, files, which, rows = store.index.locate(samples, first)  # rows of a file are read one after the other
+        store.check_alike(files)
+        about = records[["id", "width"]][files] if metadata else None
         alike: list[Int64 | slice] = [slice(None)]
-        if store.fill is not None:  # trajectories with the same fields are read together
-            layouts = records["layout"][positions]
-            alike = [np.flatnonzero(layouts == layout) for layout in distinct(layouts)]
         keep = store.cache.fits(len(store.index) - first, memory)  # then the window is read whole, once
-        reads = []
-        for part in alike:
-            order = np.argsort(positions[part])  # rows of a file are read one after the other
-            ordered = positions[part][order]
-            first_of = np.append(True, ordered[1:] != ordered[:-1])
-            which = np.cumsum(first_of) - 1
-            reads.append((StoreSnapshot(store, ordered[first_of]), which, rows[part][order], order))
+        if store.fill is None:
+            reads = [(StoreSnapshot(store, files), which, rows, order)]
+        else:  # trajectories with the same fields are read together
+            layouts, reads, alike = records["layout"][files], [], []
+            for layout in distinct(layouts).tolist():
+                here = layouts == layout
+                chosen = np.flatnonzero(here[which])
+                place = (np.cumsum(here) - 1)[which[chosen]]
+                reads.append((StoreSnapshot(store, files[here]), place, rows[chosen], np.arange(len(chosen))))
+                alike.append(order[chosen])
     found = [snapshot.read(*there, keep=keep) for snapshot, *there in reads]
     fields: dict[Path, Any] = found[0]
     if len(found) > 1 or len(found[0]) < len(columns):
         fields = {column.path: _filled(column, alike, found, store.fill, n) for column in columns}
-    if drawn_from is not None:
+    if about is not None:
         known = {info["trajectory_id"]: info for snapshot, *_ in reads for info in infos.of(snapshot)}
+        back = np.argsort(order)
+        drawn_from = about[which[back]]
         ids = drawn_from["id"].copy()
-        fields = {**_metadata_rows(ids, rows % drawn_from["width"], known), **fields, ("trajectory_ids",): ids}
+        fields = {**_metadata_rows(ids, rows[back] % drawn_from["width"], known), **fields, ("trajectory_ids",): ids}
     return fields
 
 

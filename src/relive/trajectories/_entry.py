@@ -13,6 +13,7 @@ from ._metadata import Metadata, to_json
 from ._plan import FilePlan, plan_of
 
 FORMATS = ("relive.trajectory.1", "relive.trajectory.2")  # the second: with compressed fields
+_PAGE, _WORTH_PAGES = 4096, 1 << 20  # rows of whole pages begin at one, where there are many of them
 MOST_WEIGHTS = 40  # bytes of a `model_weights_id`
 MOST_ID = 2**53
 _MOST_INT = 2**31 - 1
@@ -102,7 +103,13 @@ def header_of(entry: Entry, metadata: Metadata, packed: int = 0) -> bytes:
         )
     if metadata:
         facts["metadata"] = to_json(metadata)
-    return safetensors.header(plan.tensors(packed), facts)
+    head = safetensors.header(plan.tensors(packed), facts)
+    for column, steps, at in zip(layout.stored, plan.steps, plan.starts, strict=True):
+        paged = column.nbytes % _PAGE == 0 and steps * entry.width * column.nbytes >= _WORTH_PAGES
+        gap = -(len(head) + at) % _PAGE
+        if paged and column.path not in layout.compressed and gap % 64 == 0:
+            return safetensors.header(plan.tensors(packed), facts, len(head) + gap)
+    return head
 
 
 def file_name(id_: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._base.types import Array, Bool, Int64
+from .._disk.rows import sort_rows
 from ._entry import FACTS, Entry, file_name
 from ._layout import FieldLayout
 from ._plan import FilePlan
@@ -79,8 +80,7 @@ class Table:
     @property
     def known(self) -> list[tuple[int, int]]:
         """The id and the checksum of each trajectory, in order: no two have both."""
-        known: list[tuple[int, int]] = self.records[["id", "checksum"]].tolist()
-        return known
+        return list(zip(self.ids, self.records["checksum"].tolist(), strict=True))
 
     @property
     def rows(self) -> Int64:
@@ -184,11 +184,14 @@ class TrajectoryIndex(Table):
         before, after = self._before[:, first].tolist(), self._before[:, self._last].tolist()
         return first - self._first, before[0], *(end - begin for begin, end in zip(before, after, strict=True))
 
-    def locate(self, samples: Int64, first: int) -> tuple[Int64, Int64]:
-        """Return for each sample the position of its trajectory (`first` or later), and its row in that trajectory."""
-        ends = self._before[0, self._first + first + 1 : self._last + 1]
-        positions = first + np.searchsorted(ends, samples, side="right")
-        return positions, samples - self._before[0, self._first + positions]
+    def locate(self, samples: Int64, first: int) -> tuple[Int64, Int64, Int64, Int64]:
+        """Return the rows of samples of trajectories from `first` on, sorted by trajectory and row.
+
+        Their numbers among the samples; the positions of the trajectories, each once; the place of each row's one among
+        these; and its row there.
+        """
+        order, files, which, rows = sort_rows(self._before[0, self._first + first : self._last + 1], samples)
+        return order, files + first, which, rows
 
     def find(self, id_: int) -> int | None:
         """Find the position of a trajectory, None if its id is unknown. Ids are mostly consecutive: then no search."""

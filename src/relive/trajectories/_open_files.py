@@ -17,13 +17,14 @@ class OpenFile:
         fd: Its descriptor, while it is open.
         checksum: That of its header and table, which the index has, too.
         draws: How many draws have read from it.
+        places: Where everything is in it, as in `read_fields`, while it is open.
         rows: The bytes of narrow fields and checksums of each row, as in `FieldLayout.kept`; None until they are read.
     """
 
-    __slots__ = ("checksum", "draws", "fd", "rows")
+    __slots__ = ("checksum", "draws", "fd", "places", "rows")
 
     def __init__(self, fd: int, checksum: int) -> None:
-        self.fd, self.checksum, self.draws = fd, checksum, 0
+        self.fd, self.checksum, self.draws, self.places = fd, checksum, 0, b""
         self.rows: Array | None = None
 
 

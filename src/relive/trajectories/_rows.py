@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from .._base.nests import Path
 from .._base.types import Array, Int64
-from .._disk.rows import RowsRead, put_rows, read_rows, scatter_rows
+from .._disk.rows import copy_rows, read_fields
 from . import _frames
 from ._block import TrajectoryBlock
 from ._index import Table
-from ._layout import BEGINS, SUMS, FieldLayout
+from ._layout import BEGINS, FieldLayout
 from ._open_files import OpenFile
 from ._plan import plan_of_all
+
+_SIZES = ("start", "length", "width", "bytes")
 
 
 class WantedRows(NamedTuple):
@@ -23,7 +26,7 @@ class WantedRows(NamedTuple):
 
     Attributes:
         table: The trajectories.
-        which: The position in `table` of each row's trajectory.
+        which: The position in `table` of each row's trajectory, those of one together; -1 for rows to pass over.
         rows: Each row's number in its trajectory.
         targets: Each row's position in the batch.
     """
@@ -33,15 +36,13 @@ class WantedRows(NamedTuple):
     rows: Int64
     targets: Int64
 
-    def of(self, chosen: Int64) -> WantedRows:
+    def of(self, chosen: Sequence[int]) -> WantedRows:
         """Return the rows of these trajectories of the table."""
         if len(chosen) == len(self.table):
             return self
-        place = np.full(len(self.table), -1)
+        place = np.full(len(self.table) + 1, -1)  # the last one is for -1
         place[chosen] = np.arange(len(chosen))
-        which = place[self.which]
-        here = which >= 0
-        return WantedRows(self.table.take(chosen), which[here], self.rows[here], self.targets[here])
+        return self._replace(table=self.table.take(chosen), which=place[self.which])
 
     @property
     def layout(self) -> FieldLayout:
@@ -49,88 +50,81 @@ class WantedRows(NamedTuple):
         layout: FieldLayout = self.table.layouts[self.table.records["layout"][0]]
         return layout
 
-    def shifted(self, steps: int) -> Int64:
-        """Return the rows so many steps further down."""
-        if not steps:
-            return self.rows
-        further: Int64 = self.rows + steps * self.table.records["width"][self.which]
-        return further
-
 
 def copy_held(wanted: WantedRows, blocks: Sequence[TrajectoryBlock], outs: Mapping[Path, Array]) -> None:
     """Copy rows of trajectories in memory, which store the same fields, to their targets."""
-    shifted = dict[int, Int64]()
-    for path, out in outs.items():
-        if not shifted:
-            which = np.full(len(out), -1)
-            which[wanted.targets] = wanted.which
-        stored, shift = blocks[0].entry.layout.source(path)
-        if shift not in shifted:
-            shifted[shift] = np.zeros(len(out), np.int64)
-            shifted[shift][wanted.targets] = wanted.shifted(shift)
-        scatter_rows([block.arrays[stored] for block in blocks], which, shifted[shift], out)
+    paths, later = zip(*map(blocks[0].entry.layout.source, outs), strict=True)
+    held = [[block.arrays[path] for path in paths] for block in blocks]
+    widths = wanted.table.records["width"]
+    copy_rows(held, wanted.which, wanted.rows, wanted.targets, list(outs.values()), later, widths)
 
 
-class FileRows:
-    """Rows of open files: one call reads all rows of a field, whatever the files' lengths.
+@lru_cache(maxsize=256)
+def _fields_of(layout: FieldLayout, paths: tuple[Path, ...]) -> tuple[list[Path], Int64]:
+    """Return those of the paths whose rows are not compressed, and where these are, as in `read_fields`."""
+    (parts, _), slots = layout.kept, {column.path: k for k, column in enumerate(layout.stored)}
+    plain, found = list[Path](), list[tuple[int, ...]]()
+    for path in paths:
+        stored, shift = layout.source(path)
+        if stored not in layout.compressed:
+            k, at = slots[stored], parts[stored].start if stored in parts else -1
+            plain.append(path)
+            found.append((2 + k, layout.stored[k].nbytes, shift, at, k))
+    return plain, np.array(found, np.int64).reshape(-1, 5)
 
-    Args:
-        wanted: The rows.
-        files: The files of the trajectories.
 
-    Attributes:
-        files: Their descriptors.
-        plan: The offsets in all of them.
-        shifts: The steps by which rows of fields may be shifted.
-        every: The positions of all rows in `wanted`.
-        missing: Those of the rows of which nothing is kept.
+def read_files(wanted: WantedRows, files: Sequence[OpenFile], outs: Mapping[Path, Array]) -> tuple[Path, int] | None:
+    """Read rows of open files to their targets, and compare them with their checksums.
+
+    Returns:
+        Field and position of the first row that does not match; None if there is none.
     """
+    layout, which = wanted.layout, wanted.which
+    places = np.frombuffer(b"".join([file.places for file in files]), np.int64).reshape(len(files), -1)
+    kept = [file.rows for file in files]
+    plain, fields = _fields_of(layout, tuple(outs))
+    field, bad = read_fields(places, kept, which, wanted.rows, wanted.targets, fields, [outs[path] for path in plain])
+    if bad >= 0:
+        return plain[field], bad
+    if not layout.compressed:
+        return None
+    here = np.flatnonzero(which >= 0)
+    chosen, targets = which[here], wanted.targets[here]
+    start, length, width, ends = (wanted.table.records[name].astype(np.int64) for name in _SIZES)
+    plan = plan_of_all(layout, length, width)
+    first, most = (start + plan.frames)[chosen], (ends - plan.nbytes - start)[chosen]
+    tables = [_tables(wanted, places, kept, shift) for shift in range(1 + bool(layout.shared))]
+    for path in outs:
+        stored, shift = layout.source(path)
+        if stored in layout.compressed:
+            column = next(column for column in layout.packed if column.path == stored)
+            (sums, begins), k = tables[shift], layout.packed.index(column)
+            spans, expected = begins[here, k : k + 2], sums[here, layout.stored.index(column)]
+            bad = _frames.read(places[chosen, 0], first, most, spans, expected, outs[path], targets)
+            if bad >= 0:
+                return path, int(here[bad])
+    return None
 
-    def __init__(self, wanted: WantedRows, files: Sequence[OpenFile]) -> None:
-        layout, records = wanted.layout, wanted.table.records
-        self._start, length, width = (records[name].astype(np.int64) for name in ("start", "length", "width"))
-        self.files, self.plan = np.array([file.fd for file in files], np.int64), plan_of_all(layout, length, width)
-        self._wanted, self._layout, (self._parts, nbytes) = wanted, layout, layout.kept
-        there = [file.rows is not None for file in files]
-        blocks = [file.rows for file in files if file.rows is not None]
-        held = np.array(there)[wanted.which]
-        self._held, self.missing, self.every = np.flatnonzero(held), np.flatnonzero(~held), np.arange(len(held))
-        self.shifts = (0, 1) if layout.shared else (0,)
-        self._kept = [np.empty((len(self._held), nbytes), np.uint8) for _ in self.shifts]
-        which = (np.cumsum(there) - 1)[wanted.which[held]]
-        for shift, kept in enumerate(self._kept):
-            scatter_rows(blocks, which, wanted.shifted(shift)[held], kept)
 
-    def put(self, shift: int, outs: Mapping[Path, Array], targets: Int64) -> None:
-        """Copy what is kept of rows to their targets in arrays."""
-        kept = [self._kept[shift][:, self._parts[path]] for path in outs]
-        put_rows([out.reshape(len(out), -1).view(np.uint8) for out in outs.values()], targets[self._held], kept)
+def places_of(table: Table, layout: FieldLayout, files: Sequence[int]) -> list[bytes]:
+    """Return for each file, of these descriptors, where everything is in it, as in `read_fields`."""
+    start, length, width, _ = (table.records[name].astype(np.int64) for name in _SIZES)
+    plan = plan_of_all(layout, length, width)
+    places = np.empty((len(files), 4 + len(plan.starts)), np.int64)
+    places[:, 0], places[:, 1] = files, width
+    places[:, 2:] = start[:, None] + np.array([plan.table, 0 * plan.table, *plan.starts]).T
+    return [row.tobytes() for row in places]
 
-    def read(self, rows: Int64, begins: Int64 | int, nbytes: int, shift: int, targets: Int64, out: Array) -> RowsRead:
-        """Read these rows of a field; return the first that failed, or -1, and their checksums."""
-        which = self._wanted.which[rows]
-        at = (self._start + begins)[which] + self._wanted.shifted(shift)[rows] * nbytes
-        return read_rows(self.files[which], at, targets[rows], out)
 
-    def tables(self, shift: int) -> tuple[Array, Int64]:
-        """Read the checksums of all fields, and the places where frames begin and end, for each row.
+def _tables(wanted: WantedRows, places: Int64, kept: Sequence[Array | None], shift: int) -> tuple[Array, Int64]:
+    """Read the checksums of all fields, and the places where frames begin and end, for each row.
 
-        One row of the table has the checksums of all fields; those of a shared field are one step further down.
-        """
-        count, packed = len(self.every), len(self._layout.packed)
-        sums: Array = np.zeros((count, len(self._layout.stored)), np.uint32)
-        begins: Int64 = np.zeros((count, packed + bool(packed)), np.int64)
-        tables: dict[Path, Array] = {SUMS: sums} | ({BEGINS: begins} if packed else {})
-        self.put(shift, tables, self.every)
-        if len(self.missing):
-            self.read(self.missing, self.plan.table, 4 * sums.shape[1], shift, self.every, sums)
-            if packed:  # a row of the file has where its frames begin, and the next row goes on
-                self.read(self.missing, 0, 8 * packed, shift, self.every, begins)
-        return sums, begins
-
-    def unpack(self, places: Int64, sums: Array, out: Array) -> int:
-        """Read and decompress the frames of a field; returns the first row that is not what was written, or -1."""
-        which, targets, ends = self._wanted.which, self._wanted.targets, self._wanted.table.records["bytes"]
-        first: Int64 = self._start + self.plan.frames
-        last: Int64 = ends.astype(np.int64) - self.plan.nbytes - self._start
-        return _frames.read(self.files[which], first[which], last[which], places, sums, out, targets)
+    One row of the table has the checksums of all fields; those of a shared field are one step further down.
+    """
+    layout, (parts, _), every = wanted.layout, wanted.layout.kept, np.arange(len(wanted.rows))
+    sums: Array = np.zeros((len(every), len(layout.stored)), np.uint32)
+    begins: Int64 = np.zeros((len(every), len(layout.packed) + 1), np.int64)
+    # A row of the file has where its frames begin, and the next row goes on.
+    fields = [(0, 4 * sums.shape[1], shift, 0, -1), (1, 8 * len(layout.packed), shift, parts[BEGINS].start, -1)]
+    read_fields(places, kept, wanted.which, wanted.rows, every, np.array(fields), [sums, begins])
+    return sums, begins

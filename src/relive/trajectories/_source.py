@@ -9,7 +9,7 @@ import errno
 import itertools
 import weakref
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +26,7 @@ from ._entry import Entry, file_name
 from ._index import Table
 from ._layout import BEGINS, SUMS, FieldLayout
 from ._metadata import Metadata
-from ._rows import FileRows, WantedRows
+from ._rows import WantedRows, places_of, read_files
 
 _NUMBERS = itertools.count()
 _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory
@@ -61,7 +61,7 @@ class Source(Protocol):
         """
         most, count = self.most(), len(wanted.table)
         for first in range(0, count, most):
-            self.read_some(wanted.of(np.arange(first, min(first + most, count))), outs)
+            self.read_some(wanted.of(range(first, min(first + most, count))), outs)
 
     def most(self) -> int:
         """Return the number of files that are read from at once."""
@@ -141,13 +141,23 @@ class SafetensorsSource(Source):
 
     def read_some(self, wanted: WantedRows, outs: Mapping[Path, Array]) -> None:
         """Read from files all of which are open meanwhile."""
-        known = wanted.table.known
-        files: list[_open_files.OpenFile] = []
+        table, files, new = wanted.table, list[_open_files.OpenFile](), list[int]()
+        known = table.known
         try:
-            new = [self._open(wanted.table, k, id_, checksum, files) for k, (id_, checksum) in enumerate(known)]
+            for k, (id_, checksum) in enumerate(known):
+                kept = _open_files.OPEN.pop((self._number, id_), None)
+                if kept is not None and kept.checksum != checksum:  # the name belongs to a new file by now
+                    let_go(kept.fd)
+                    kept = None
+                if kept is None:
+                    self._open(table, k, id_, checksum, files)
+                    new.append(k)
+                else:
+                    files.append(kept)
+                files[k].draws += 1
             with reported(self.folder.path, "read the trajectories' files"):
-                self._keep_narrow(wanted.table, files)
-                self._fill(wanted, files, np.flatnonzero(new), outs)
+                self._keep_narrow(table, files)
+                self._fill(wanted, files, new, outs)
         except BaseException:
             for file in files:
                 let_go(file.fd)
@@ -158,18 +168,12 @@ class SafetensorsSource(Source):
                 if kept.checksum == file.checksum:
                     kept.draws, kept.rows = max(kept.draws, file.draws), file.rows if kept.rows is None else kept.rows
                 let_go(file.fd)
-        _open_files.shrink(kept_open())
+        if new:
+            _open_files.shrink(kept_open())
 
-    def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[_open_files.OpenFile]) -> bool:
-        """Append the open file of a trajectory to `files`; returns whether it has just been opened."""
+    def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[_open_files.OpenFile]) -> None:
+        """Append the file of a trajectory to `files`, opened."""
         key = self._number, id_
-        kept = _open_files.OPEN.pop(key, None)
-        if kept is not None and kept.checksum == checksum:
-            kept.draws += 1
-            files.append(kept)
-            return False
-        if kept is not None:  # the name belongs to a new file by now
-            let_go(kept.fd)
         name, size = file_name(id_), int(table.records["bytes"][k])
         try:
             fd = self.folder.open(name)
@@ -181,14 +185,13 @@ class SafetensorsSource(Source):
         file = _open_files.CLOSED.pop(key, None)
         if file is None or file.checksum != checksum:
             file = _open_files.OpenFile(fd, checksum)
-        file.fd, file.draws = fd, file.draws + 1
+        file.fd = fd
         files.append(file)
         at = f"{self.folder.path}/{name}"
         with reported(at, "read the file"):
             found = size_of(fd)
         if found != size:
             raise CorruptionError(message(f"a file of {size} bytes", f"{found}", at))
-        return True
 
     def _keep_narrow(self, table: Table, files: list[_open_files.OpenFile]) -> None:
         """Read the narrow fields of files that are drawn from often: a draw then reads only the wide ones from them."""
@@ -231,48 +234,29 @@ class SafetensorsSource(Source):
                 raise CorruptionError(event(_mismatch(table[0], int(table.records["checksum"][0])), at))
             self._checked.append(layout)
 
-    def _check_marks(self, table: Table, handles: Int64, offsets: Int64, new: Int64) -> None:
+    def _check_new(self, table: Table, layout: FieldLayout, files: Sequence[_open_files.OpenFile]) -> None:
         """Check that new files are those in the index: a different file of the same size has valid rows, too."""
-        if not len(new):
-            return
-        marks = np.zeros((len(new), 1), np.uint32)
-        read_rows(handles[new], offsets[new], np.arange(len(new)), marks)
-        other = np.flatnonzero(marks[:, 0] != table.records["checksum"][new])
+        marks, handles = np.zeros((len(files), 1), np.uint32), np.array([file.fd for file in files])
+        read_rows(handles, table.records["bytes"].astype(np.int64) - 4, np.arange(len(files)), marks)
+        other = np.flatnonzero(marks[:, 0] != table.records["checksum"])
         if len(other):
-            k = int(new[other[0]])
-            raise CorruptionError(event(_mismatch(table[k], int(marks[other[0], 0])), self.at(table[k])))
+            entry = table[int(other[0])]
+            raise CorruptionError(event(_mismatch(entry, int(marks[other[0], 0])), self.at(entry)))
+        for file, places in zip(files, places_of(table, layout, handles.tolist()), strict=True):
+            file.places = places
 
     def _fill(
-        self, wanted: WantedRows, files: list[_open_files.OpenFile], new: Int64, outs: Mapping[Path, Array]
+        self, wanted: WantedRows, files: list[_open_files.OpenFile], new: list[int], outs: Mapping[Path, Array]
     ) -> None:
-        """Read rows of open files, field by field, and compare them with their checksums."""
-        layout, rows = wanted.layout, FileRows(wanted, files)
-        self._check_layout(wanted.table, layout, files[0].fd)
-        self._check_marks(wanted.table, rows.files, wanted.table.records["bytes"] - 4, new)
-        slots = {column.path: k for k, column in enumerate(layout.stored)}
-        packed = {column.path: k for k, column in enumerate(layout.packed)}
-        sources = {path: layout.source(path) for path in outs}
-        tables = []
-        for shift in rows.shifts:
-            tables.append(rows.tables(shift))
-            narrow = {sources[path][0]: out for path, out in outs.items() if sources[path][1] == shift}
-            rows.put(shift, {path: out for path, out in narrow.items() if path in layout.narrow}, wanted.targets)
-        for path, out in outs.items():
-            stored, shift = sources[path]
-            (sums, begins), k = tables[shift], slots[stored]
-            read = rows.missing if stored in layout.narrow else rows.every
-            if stored in packed:
-                bad = rows.unpack(begins[:, packed[stored] :][:, :2], sums[:, k], out)
-            elif not len(read):
-                continue
-            else:
-                size = layout.stored[k].nbytes
-                failed, found = rows.read(read, rows.plan.starts[k], size, shift, wanted.targets, out)
-                wrong = [failed] if failed >= 0 else np.flatnonzero(found != sums[read, k])[:1]
-                bad = int(read[wrong[0]]) if len(wrong) else -1
-            if bad >= 0:
-                what = f"Row {int(wanted.rows[bad])} of `{'.'.join(path)}` does not match its checksum"
-                raise CorruptionError(event(what, self.at(wanted.table[int(wanted.which[bad])])))
+        """Read rows of open files, and compare them with their checksums."""
+        self._check_layout(wanted.table, wanted.layout, files[0].fd)
+        if new:
+            self._check_new(wanted.table.take(new), wanted.layout, [files[k] for k in new])
+        bad = read_files(wanted, files, outs)
+        if bad is not None:
+            path, row = bad
+            what = f"Row {int(wanted.rows[row])} of `{'.'.join(path)}` does not match its checksum"
+            raise CorruptionError(event(what, self.at(wanted.table[int(wanted.which[row])])))
 
 
 def _rows_of(begins: Int64, fields: int) -> Int64:

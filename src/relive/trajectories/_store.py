@@ -373,20 +373,22 @@ class StoreSnapshot:
         columns = table.layouts[table.records["layout"][0]].columns
         arrays = self._store.arena.arrays([((len(rows), *column.shape), column.stored) for column in columns])
         outs = dict(zip((column.path for column in columns), arrays, strict=True))
-        every, source = WantedRows(table, which, rows, targets), self._source
+        every, missing = WantedRows(table, which, rows, targets), list[int]()
         alike: dict[frozenset[Path], dict[int, TrajectoryBlock]] = {}  # in memory, by which fields are shared
         for k, block in enumerate(blocks):
             if block is None and keep:
                 block = self[k].block()
                 with self._store.lock:
                     self._store.keep(block)
-            if block is not None:
+            if block is None:
+                missing.append(k)
+            else:
                 alike.setdefault(block.entry.layout.shared, {})[k] = block
         for here in alike.values():
-            copy_held(every.of(np.array(list(here))), list(here.values()), outs)
-        missing = np.array([k for k, block in enumerate(blocks) if block is None and not keep], np.int64)
-        layouts = table.records["layout"][missing]
-        for number in distinct(layouts).tolist():
-            if source is not None:
-                source.read(every.of(missing[layouts == number]), outs)
+            copy_held(every.of(list(here)), list(here.values()), outs)
+        if missing and self._source is not None:
+            files = every.of(missing)
+            layouts = files.table.records["layout"].tolist()
+            for number in set(layouts):
+                self._source.read(files.of([k for k, other in enumerate(layouts) if other == number]), outs)
         return {column.path: narrow.named(outs[column.path], column.dtype) for column in columns}

@@ -23,10 +23,11 @@ from relive._ring.kernels_numpy.files import (
     copy_steps,
     keep_arrays,
     put_rows,
+    read_fields,
     read_rows,
     read_spans,
-    scatter_rows,
     set_ranges,
+    sort_rows,
 )
 from relive._ring.kernels_numpy.gather import Gather
 from relive._ring.kernels_numpy.power import Ordered, mass, power, shuffled, smallest, weights
@@ -57,14 +58,15 @@ __all__ = [
     "mass",
     "power",
     "put_rows",
+    "read_fields",
     "read_rows",
     "read_spans",
     "sampling",
-    "scatter_rows",
     "set_ranges",
     "shuffled",
     "simd",
     "smallest",
+    "sort_rows",
     "updating",
     "weights",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,6 @@ def copy_steps(now: Array, later: Array, out: Array) -> bool:
     if left.size % 8 == 0 and left.ctypes.data % 8 == 0 and right.ctypes.data % 8 == 0:
         left, right = left.view(np.uint64), right.view(np.uint64)
     return bool(np.array_equal(left, right))
-
-
-def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array) -> None:
-    """Copy row `rows[i]` of block `which[i]` to `out[i]`, but where `which[i]` is negative."""
-    for number in np.unique(which[which >= 0]).tolist():
-        chosen = which == number
-        out[chosen] = blocks[number][rows[chosen]]
 
 
 def keep_arrays(arrays: Leaves, places: Leaves, head: Bytes, facts: bytes) -> bool:
@@ -114,6 +108,73 @@ def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRe
     """
     data = _bytes(out)
     return _read(files, offsets, [memoryview(data[place]) for place in places.tolist()])
+
+
+def read_fields(
+    files: Int64,
+    kept: Sequence[Bytes | list[Array] | None],
+    which: Int64,
+    rows: Int64,
+    targets: Int64,
+    fields: Int64,
+    outs: Sequence[Array],
+) -> tuple[int, int]:
+    """Fill a row of each of `outs` for every row that is wanted, and compare it with its checksum.
+
+    Args:
+        files: int64 `[f, s + 4]`: for each open file its descriptor, the rows of a step, and where these begin: its
+            table of `s` checksums a row, something else without checksums, and `s` fields.
+        kept: What is kept of each file's rows, uint8 `[rows, bytes]`, their `s` checksums first; None; or, for a file
+            in memory, all rows of each of `outs`.
+        which: The file of each row; rows of a file come one after the other. Negative ones are passed over.
+        rows: Its number in the file.
+        targets: Its place in `outs`.
+        fields: int64 `[k, 5]`: for each of `outs` its number among the places of a file, the bytes from row to row
+            there, the steps by which its rows are further down, its place in what is kept, and its number among the
+            checksums; -1 where it is not kept, and has none.
+        outs: The rows to fill.
+
+    Returns:
+        The first field and row, file by file, that could not be read or does not match; -1 and -1 if there is none.
+    """
+    for number in dict.fromkeys(which[which >= 0].tolist()):
+        here, block, (file, width, *places) = np.flatnonzero(which == number), kept[number], files[number].tolist()
+        known: dict[int, Array] = {}
+        for j, ((place, stride, later, at, slot), out) in enumerate(zip(fields.tolist(), outs, strict=True)):
+            further, data, failed = rows[here] + later * width, _bytes(out), -1
+            if isinstance(block, list):
+                data[targets[here]] = _bytes(block[j])[further]
+                continue
+            if block is not None and at >= 0:
+                data[targets[here]] = block[further, at : at + data.shape[1]]
+                continue
+            read = partial(read_rows, np.full(len(here), file))
+            if slot >= 0 and later not in known:
+                size = 4 * (len(places) - 2)
+                known[later] = np.zeros((len(here), size), np.uint8) if block is None else block[further, :size]
+                if block is None:
+                    failed, _ = read(places[0] + further * size, np.arange(len(here)), known[later])
+            if failed < 0:
+                failed, sums = read(places[place] + further * stride, targets[here], out)
+                if slot >= 0:
+                    wrong = known[later][:, 4 * slot : 4 * slot + 4].copy().view(np.uint32)[:, 0] != sums
+                    wrong[failed:] |= failed >= 0
+                    failed = int(np.argmax(wrong)) if wrong.any() else -1
+            if failed >= 0:
+                return j, int(here[failed])
+    return -1, -1
+
+
+def sort_rows(before: Int64, samples: Int64) -> tuple[Int64, Int64, Int64, Int64]:
+    """Find the files of samples, which are rows of all files one after the other: `before[f]` come before file f.
+
+    Returns:
+        By file and row: the number of each sample; the files, each once; each sample's place among these, and its row.
+    """
+    order = np.argsort(samples, kind="stable")
+    files = np.searchsorted(before, samples[order], side="right") - 1
+    new = np.diff(files, prepend=-1) > 0
+    return order, files[new], np.cumsum(new) - 1, samples[order] - before[files]
 
 
 def read_spans(files: Int64, offsets: Int64, sizes: Int64, places: Int64, out: Bytes) -> RowsRead:

@@ -15,7 +15,7 @@ from ..._base.memory import Arena
 from ..._base.nests import Path, nested
 from ..._base.types import Array, Int64
 from ..._disk.files import Folder
-from ..._disk.rows import scatter_rows
+from ..._disk.rows import copy_rows
 from ...errors import SchemaError, StorageError, message
 from .._block import TrajectoryBlock, packed
 from .._entry import MOST_WEIGHTS, Entry
@@ -82,11 +82,10 @@ class RLinfSource(Source):
         table, which, rows, targets = wanted
         files, widths = [self._mapped(entry) for entry in table], table.records["width"].astype(np.int64)[which]
         for path, out in outs.items():
-            blocks, places = np.full(len(out), -1), np.zeros(len(out), np.int64)
             epochs = np.array([file.epochs.get(path, 0) for file in files])[which]
-            blocks[targets], places[targets] = which, _in_file(path, rows, widths, epochs)
-            raw: Any = out.reshape(len(out), -1).view(np.uint8)
-            scatter_rows([file.rows[path] for file in files], blocks, places, raw)
+            copy_rows(
+                [[file.rows[path]] for file in files], which, _in_file(path, rows, widths, epochs), targets, [out]
+            )
 
     def block(self, entry: Entry) -> TrajectoryBlock:
         """Read a whole trajectory, without the extra rows of rollout epochs."""
