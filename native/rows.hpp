@@ -250,8 +250,13 @@ private:
         if (row >= now.head) return NEVER_ISSUED;
         if (row < look.oldest(number)) return OVERWRITTEN;
         const uint8_t mark = mark_at(storage_row(number, memory_of(now, row)));
-        if (!(mark & STEP)) return mark & LOST ? DROPPED : NEVER_ISSUED;
-        if (!(mark & START)) return NO_START;
+        if ((mark & ANCHOR) != ANCHOR) {
+            // It may be that of a later row: then a writer has shown since the look that this one is gone.
+            std::atomic_thread_fence(std::memory_order_acquire);
+            if (row < peek(lane_of[number].oldest)) return OVERWRITTEN;
+            if (mark & STEP) return NO_START;
+            return mark & LOST ? DROPPED : NEVER_ISSUED;
+        }
         if (row >= look.ready(number)) return INCOMPLETE;
         slot = lane_slot_of(now, row) * lanes + number;
         return DRAWABLE;

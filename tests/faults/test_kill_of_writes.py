@@ -90,7 +90,7 @@ class Life:
                 which = chosen(call, self.added)
                 for name, new_values in values(which, call).items():
                     self.tables[name][which] = new_values
-        self.call = last
+        self.call = max(self.call, last)  # of a victim that ended no call, the last one that ended is before
 
     def check(self, buffer: relive.ReplayBuffer, begun: int) -> None:
         """Check all values against the tables; numbers of the call that had begun may be written or not."""
@@ -182,7 +182,7 @@ def test_kills_between_a_write_and_a_save(kills: int, folder: Path, record_prope
         there = buffer.column("ids")[0] >= 0
         last = int((buffer.column("narrow")[0][there] % CALLS).max())
         assert life.log[2] <= last <= begun
-        life.follow(max(last, life.call))
+        life.follow(last)
         life.check(buffer, life.call + adds(life.call + 1))
         assert life.told["half old and half new"] == 0
         life.log[:] = life.call, life.call, 0

@@ -167,7 +167,7 @@ public:
     }
 
     Ring ring;
-    Rows::Ready ready;
+    Ready ready;
     int64_t seen = 0;
 
 private:

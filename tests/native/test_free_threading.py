@@ -107,10 +107,18 @@ def test_a_free_threaded_interpreter_stays_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_sources_compile_for_an_interpreter_without_a_lock(source: str) -> None:
     """Compile with the headers of any interpreter."""
+    assert_compiles(ROOT / "native" / source, "-DPy_GIL_DISABLED=1", "-DNB_FREE_THREADED")
+
+
+@pytest.mark.parametrize("program", ["races", "lock"])
+def test_the_sanitizers_programs_compile(program: str) -> None:
+    assert_compiles(ROOT / "tests" / "native" / f"{program}.cpp")
+
+
+def assert_compiles(source: Path, *flags: str) -> None:
     nanobind, numpy = pytest.importorskip("nanobind"), pytest.importorskip("numpy")
     compiler = shutil.which(os.environ.get("CXX", "c++")) or pytest.skip("there is no compiler")
     folders = [sysconfig.get_paths()["include"], nanobind.include_dir(), numpy.get_include()]
-    flags = ["-DPy_GIL_DISABLED=1", "-DNB_FREE_THREADED", *(f"-I{folder}" for folder in folders)]
-    command = [compiler, "-std=c++20", "-fsyntax-only", *flags, ROOT / "native" / source]
+    command = [compiler, "-std=c++20", "-fsyntax-only", *flags, *(f"-I{folder}" for folder in folders), source]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert not done.returncode, done.stderr

@@ -22,9 +22,9 @@ SAMPLERS = [relive.Uniform(), relive.Prioritized(alpha=0.5, beta=0.5), relive.Pr
 
 
 class Run(Bursts):
-    """A learner and its writer, which adds a burst whenever the learner looks at the lanes."""
+    """A learner and its writer, which adds a burst whenever the learner looks at the lanes, or behind such a look."""
 
-    bursts, size = 0, BURST // LANES
+    bursts, size, behind = 0, BURST // LANES, 0
 
     def known(self) -> int:
         """Return how many items the sampler has, as of its last refresh."""
@@ -35,7 +35,10 @@ class Run(Bursts):
 
 @pytest.fixture(params=SAMPLERS, ids=repr)
 def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a run of which `bursts` of the next looks find that many more steps in each lane."""
+    """Return a run of which `bursts` of the next looks find that many more steps in each lane.
+
+    And `behind` so many of them all that they found is overwritten.
+    """
     look: Callable[[Any], None] = joint.JointAccess.look
     with Run(STEPS, 2, sampler=request.param, seed=0) as made:
 
@@ -44,6 +47,9 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
                 made.bursts -= 1
                 made.burst(made.size)
             look(self)
+            if made.behind:
+                made.behind -= 1
+                made.burst(2 * STEPS)
 
         monkeypatch.setattr(joint.JointAccess, "look", look_and_find_more)
         yield made
@@ -65,6 +71,19 @@ def test_a_draw_takes_in_a_bounded_number_of_rows(run: Run) -> None:
     run.bursts = 1
     run.buffer.sample(64)
     assert 0 < run.known() <= before + BOUND // 2, "and so on while it is outrun"
+
+
+def test_a_draw_of_which_all_rows_went_since_the_look_looks_again(run: Run) -> None:
+    run.burst(STEPS)
+    run.behind = 3
+    batch = run.buffer.sample(64)
+    assert run.behind == 0
+    assert batch.obs.min() >= 6 * STEPS
+    np.testing.assert_array_equal(batch.obs, batch.ids // LANES)
+    for before in (STEPS, 100):
+        run.burst(before)
+        run.behind = 1
+        assert run.buffer.can_sample(64)
 
 
 def test_all_is_taken_in_when_the_writers_are_slower(run: Run) -> None:

@@ -30,9 +30,9 @@ SCHEMA = relive.Schema(
 )
 
 
-def made(rows: int, lanes: int) -> relive.ReplayBuffer:
+def made(rows: int, lanes: int, **more: Any) -> relive.ReplayBuffer:
     """Make a shared buffer whose steps have a number, and values that follow from that number and the call."""
-    choices: dict[str, Any] = {"storage": relive.Shared(), "boundaries": 0.0, "seed": 0}
+    choices: dict[str, Any] = {"storage": relive.Shared(), "boundaries": 0.0, "seed": 0} | more
     return relive.ReplayBuffer(SCHEMA, rows * lanes, num_envs=lanes, **choices)
 
 
@@ -151,10 +151,11 @@ def test_steps_that_are_overwritten_in_mid_call(
         assert ((after.value % CALLS == 7).all(1) == new).all()
 
 
-def for_ever(name: str, lane: int) -> None:
+def for_ever(name: str, lane: int, count: int = 1, ended: bool = False) -> None:
+    flags = {"terminated": np.full((1, count), ended)}
     with relive.Writer(name, env_ids=[lane]) as writer:
-        for number in range(2**40):
-            writer.extend(**steps(number, 1, lane))
+        for number in range(0, 2**40, count):
+            writer.extend(**steps(number, count, lane) | flags)
 
 
 def misplaced(batch: relive.Batch) -> set[int]:
@@ -211,3 +212,18 @@ def test_no_value_lands_on_another_step(seconds: float, record_property: Any) ->
     record_property("cases", counted)
     print(f"{counted} values in {call} calls, of which {len(told)} told of overwritten steps")
     assert counted > 1000
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_what_is_overwritten_during_an_update_was_issued(lanes: int) -> None:
+    """Set priorities of steps that writers replace by final observations meanwhile, which have no id."""
+    dropped, until = 0, time.monotonic() + 0.7
+    with made(64, lanes, sampler=relive.Prioritized(), boundaries=1.0) as buffer, ExitStack() as children:
+        name = buffer.storage.name
+        for lane in range(lanes):
+            children.enter_context(forked(lambda lane=lane: for_ever(name, lane, 64, ended=True), endless=True))
+        eventually(lambda: buffer.can_sample(1))
+        while time.monotonic() < until or (not dropped and time.monotonic() < until + 60):
+            ids = np.repeat(buffer.ids(), 64)  # a longer call
+            dropped += len(ids) - buffer.update_priorities(ids, np.ones(len(ids)))
+    assert dropped

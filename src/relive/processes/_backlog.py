@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from .._base.types import Bool, Int64
-from .._ring.lanes import OLDEST
+from .._ring.lanes import OLDEST, READY
 from .._ring.ring import Ring
 
 # Rows that are taken in between two looks at first, over all lanes: a quarter of a millisecond of a draw.
@@ -36,14 +36,17 @@ class Backlog:
 
     def take_in(self, refresh: Callable[[], int], look: Callable[[], None]) -> int:
         """Let the sampler take in rows; return how many items can be drawn. `look` notes which rows are ready."""
-        look()
-        came = self._kernel.came
-        if came > FEW:
-            return self._take_in_some(refresh, look)
-        items = refresh()
-        if came:
-            self._kernel.took(None, False)
-        return items
+        while True:
+            look()
+            came = self._kernel.came
+            if came > FEW:
+                items = self._take_in_some(refresh, look)
+            else:
+                items = refresh()
+                if came:
+                    self._kernel.took(None, False)
+            if items or not self._lapped():
+                return items
 
     def again(self, call: Callable[[], _Result], look: Callable[[], None]) -> _Result:
         """Make a call that lets the sampler take in rows, but no more than a few."""
@@ -106,6 +109,11 @@ class Backlog:
                 break
         self.missing(items)
         return items
+
+    def _lapped(self) -> bool:
+        """Return True if writers came round since the look: all that it found is gone, and others are ready."""
+        now, then = self._ring.counters, self._kernel.ready
+        return bool((now[:, OLDEST] >= then).all() and (now[:, READY] > then).any())
 
     @contextmanager
     def _until(self, first: Int64 | None, last: Int64) -> Iterator[None]:
