@@ -160,6 +160,15 @@ public:
         });
     }
 
+    // Copy `n` rows by these jobs; `touched` are the rows whose records they touch.
+    void copy_listed(const std::vector<Job>& jobs, const std::int64_t* touched, std::int64_t n,
+                     const Pages::Reading& reading) const {
+        std::vector<Fetch> fetches;
+        for (const Span& span : records_) fetches.push_back({span.data, touched, span.bytes, span.stride});
+        if (reading.missing()) ask(fetches.data(), fetches.size(), n);
+        chosen().gather(jobs.data(), jobs.size(), fetches.data(), fetches.size(), n);
+    }
+
     // Whether many rows may be on their way before the first of them is copied.
     bool small() const { return bytes_ <= SMALL && columns_.size() <= FEW && !pages_.mapped(); }
     // Fetch what a row of a pick touches.
