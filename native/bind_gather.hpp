@@ -138,9 +138,10 @@ public:
         });
     }
 
-    // Copy the rows that each column's pick has.
+    // Copy the rows that each column's pick has, from the entry `begin` of the lists on.
     template <typename Run>
-    void copy_to(char* const* to, const std::int64_t* const* rows, npy_intp n, Run&& run_kernel) const {
+    void copy_to(char* const* to, const std::int64_t* const* rows, npy_intp n, Run&& run_kernel,
+                 std::int64_t begin = 0) const {
         Job few_jobs[FEW];
         Fetch few_fetches[FEW];
         std::vector<Job> jobs(columns_.size() > FEW ? columns_.size() : 0);
@@ -149,24 +150,16 @@ public:
         Fetch* const fetch = fetches.empty() ? few_fetches : fetches.data();
         for (std::size_t c = 0; c < columns_.size(); ++c) {
             const Column& column = columns_[c].column;
-            job[c] = {column.data, to[c], rows[picks_[c]], column.row, column.stride};
+            job[c] = {column.data, to[c] + column.row * std::size_t(begin), rows[picks_[c]] + begin, column.row,
+                      column.stride};
         }
         for (std::size_t s = 0; s < spans_.size(); ++s)
-            fetch[s] = {spans_[s].data, rows[spans_[s].pick], spans_[s].bytes, spans_[s].stride};
+            fetch[s] = {spans_[s].data, rows[spans_[s].pick] + begin, spans_[s].bytes, spans_[s].stride};
         run_kernel(n, [&] {
             const Pages::Reading reading(pages_);
             if (reading.missing()) ask(fetch, spans_.size(), n);
             chosen().gather(job, columns_.size(), fetch, spans_.size(), n);
         });
-    }
-
-    // Copy `n` rows by these jobs; `touched` are the rows whose records they touch.
-    void copy_listed(const std::vector<Job>& jobs, const std::int64_t* touched, std::int64_t n,
-                     const Pages::Reading& reading) const {
-        std::vector<Fetch> fetches;
-        for (const Span& span : records_) fetches.push_back({span.data, touched, span.bytes, span.stride});
-        if (reading.missing()) ask(fetches.data(), fetches.size(), n);
-        chosen().gather(jobs.data(), jobs.size(), fetches.data(), fetches.size(), n);
     }
 
     // Whether many rows may be on their way before the first of them is copied.
@@ -188,6 +181,8 @@ public:
     }
 
     std::size_t size() const { return columns_.size(); }
+    // Bytes of a row of all columns.
+    std::size_t bytes() const { return bytes_; }
     std::size_t pick(std::size_t c) const { return picks_[c]; }
     const char* at(std::size_t c, std::int64_t row) const { return columns_[c].column.at(row); }
     std::size_t row(std::size_t c) const { return columns_[c].column.row; }

@@ -113,7 +113,7 @@ public:
     std::int64_t rows() const override { return length_ + n(); }
     std::int64_t scratch() const override {
         constexpr auto words = [](size_t bytes) { return std::int64_t(bytes / sizeof(std::int64_t)); };
-        return across() ? Across::room(length_, n()) : words(sizeof(Stretch));
+        return across() ? rows() * Lists::ROOM : words(sizeof(Stretch));
     }
 
     void expand(const std::int64_t* slots, std::int64_t items, char* const* to, std::int64_t* scratch) override {
@@ -185,50 +185,43 @@ private:
             for (std::int64_t i = 0; reading.missing() && i < items; ++i) gather_.ask(ring, found[i]);
             const std::int64_t ahead = gather_.ahead(ring);
             for (std::int64_t i = 1; i < std::min(ahead, items); ++i) gather_.fetch(ring, found[i]);
-            for (std::int64_t i = 0; i < items; ++i) {
+            for (std::int64_t i = 0; i < items; ++i)
                 gather_.copy_sequence(ring, found[i], i + ahead < items ? found + i + ahead : nullptr, i,
                                       {items, rows(), time_major_}, to);
-                for (const Own& own : owns_) copy_own(own, i, items, to);
-            }
+            copy_owns(0, time_major_ ? rows() : items, items, to);
             sum(found, items, to);
         });
     }
 
     void expand_across(const std::int64_t* slots, std::int64_t items, char* const* to, std::int64_t* scratch) {
-        Across sequences(owner_.ring, length_, n(), discounts_.data());
-        const Lists lists = sequences.lists(scratch, items);
+        Lists lists(scratch, items * rows());
+        const Across sequences(owner_.ring, length_, n(), discounts_.data());
         const Unrolled windows = windows_at(to + windows_);
         sequences.open(items, windows);
-        const auto one = [=, this](Across& of, std::int64_t i) {
-            Lists to_lists = lists;
-            for (int list = 0; list < LISTS; ++list)
-                to_lists[size_t(list)] += time_major_ ? i : i * (list < STEPS ? rows() : length_);
-            const Around found = time_major_ ? of.list(slots[i], to_lists, items, windows.from(i, items))
-                                             : of.list(slots[i], to_lists, std::integral_constant<std::int64_t, 1>(),
-                                                       windows.from(i * length_));
-            if (step_ids_) list_ids(found, to_lists[STEPS], i, items, to);
+        const auto one = [=, this, &lists](const Across& of, std::int64_t i) {
+            const Around found = time_major_
+                                     ? of.list(slots[i], i, i, items, lists, windows.from(i, items))
+                                     : of.list(slots[i], i, i * rows(), std::integral_constant<std::int64_t, 1>(),
+                                               lists, windows.from(i * length_));
+            if (step_ids_) list_ids(found, lists.before, i, items, to);
             return found;
         };
-        const std::int64_t behind = find(slots, items, to, std::move(sequences), one);
-        const auto job = [&](size_t column, size_t field, List list) {
-            return Job{gather_.at(column, 0), to[field], lists[list], gather_.row(column), gather_.step(column)};
-        };
-        const auto several = [&](size_t c) { return gather_.pick(c) && shown_[c].size() > 1; };
-        std::vector<Job> whole, own;
-        // Sums are of all rewards.
-        const auto summed = n() > 1 ? size_t(summed_) : shown_.size();
-        for (size_t c = 0; c < gather_.size(); ++c)
-            whole.push_back(job(c, c, !gather_.pick(c) ? OBSERVED : several(c) && c != summed ? PREVIOUS : BEFORE));
-        for (const Own& of : owns_) own.push_back(job(of.column, of.field, gather_.pick(of.column) ? STEPS : AFTER));
+        const std::int64_t behind = find(slots, items, to, sequences, one);
+        const std::int64_t* const rows_of[2] = {lists.observed, lists.before};
+        // Parts with memory of their own are copied while what they are parts of is in the nearest caches.
+        constexpr std::int64_t NEAR = 1 << 16;
+        const std::int64_t units = time_major_ ? rows() : items, unit = time_major_ ? items : rows();
+        const auto near =
+            std::max<std::int64_t>(1, NEAR / std::int64_t(gather_.bytes() + 1) / std::max<std::int64_t>(1, unit));
         owner_.read(behind, items * rows(), [&] {
-            const Pages::Reading reading = gather_.reading();
-            gather_.copy_listed(whole, lists[OBSERVED], items * rows(), reading);
-            chosen().gather(own.data(), own.size(), nullptr, 0, items * length_);
-            sum(nullptr, items, to);
-            if (summed < shown_.size() && several(summed)) {
-                const Job again = job(summed, summed, PREVIOUS);
-                chosen().gather(&again, 1, nullptr, 0, items * rows());
+            for (std::int64_t first = 0; first < units; first += near) {
+                const std::int64_t last = std::min(first + near, units);
+                gather_.copy_to(
+                    to, rows_of, npy_intp(last - first) * unit, [](auto, auto&& copies) { copies(); }, first * unit);
+                copy_owns(first, last, items, to);
             }
+            sum(nullptr, items, to);
+            join(lists, items, to);
         });
     }
 
@@ -266,25 +259,60 @@ private:
             copy_row(at, state.at(row, number, owner_.ring.lanes), size);
     }
 
-    // Across episodes: the ids of an item's steps, of which a list has the rows.
-    void list_ids(const Around& found, const std::int64_t* steps, std::int64_t item, std::int64_t items,
+    // Across episodes: the ids of an item's steps, of which a list has the rows behind its first entry.
+    void list_ids(const Around& found, const std::int64_t* before, std::int64_t item, std::int64_t items,
                   char* const* to) const {
         const Ring& ring = owner_.ring;
+        const std::int64_t between = time_major_ ? items : 1;
+        before += (time_major_ ? item : item * rows()) + between;
         auto* const ids = reinterpret_cast<std::int64_t*>(to[step_ids_at_]) + (time_major_ ? item : item * length_);
-        const std::int64_t between = time_major_ ? items : 1, first = ring.memory_at(steps[0]);
         for (std::int64_t i = 0; i < length_; ++i) {
-            const std::int64_t at = steps[i * between], row = ring.wrapped(ring.memory_at(at) - first + ring.depth);
-            ids[i * between] = at == ring.zero_row() ? -1 : (found.row + row) * ring.lanes + found.number;
+            const std::int64_t at = before[i * between];
+            const std::int64_t on = ring.wrapped(ring.memory_at(at) - ring.memory_at(before[0]) + ring.depth);
+            ids[i * between] = at == ring.zero_row() ? -1 : (found.row + on) * ring.lanes + found.number;
         }
     }
 
-    void copy_own(const Own& own, std::int64_t item, std::int64_t items, char* const* to) const {
-        const size_t row = gather_.row(own.column), step = row * size_t(time_major_ ? items : 1);
-        const char* const from = to[own.column] + step * size_t(own.begin);
-        const std::int64_t positions = time_major_ ? 1 : rows(), shown = time_major_ ? 1 : length_;
-        chosen().copy_strip(
-            {from + row * size_t(item * positions), to[own.field] + row * size_t(item * shown), row, step, step},
-            length_);
+    // Put in, across episodes, the successors that are other observations than those n positions on, and zeros where
+    // an episode begins behind an end.
+    void join(const Lists& lists, std::int64_t items, char* const* to) const {
+        const auto put = [&](size_t column, size_t field, std::int64_t positions, auto rows_of) {
+            with_rows_of(gather_.row(column), [&](auto row) {
+                const std::int64_t later = time_major_ ? items : 1, next = time_major_ ? 1 : positions;
+                for (const Joint* joint = lists.joints; joint != lists.last; ++joint)
+                    rows_of(*joint, [&](std::int64_t i, std::int64_t from) {
+                        row.copy(to[field] + row.n * size_t(joint->item * next + i * later), gather_.at(column, from));
+                    });
+            });
+        };
+        for (const Own& own : owns_)
+            if (!gather_.pick(own.column))
+                put(own.column, own.field, length_, [this](const Joint& joint, auto copy) {
+                    for (std::int64_t i = joint.first; i < std::min<std::int64_t>(joint.end, length_); ++i)
+                        copy(i, joint.after);
+                });
+        for (size_t c = 0; c < shown_.size(); ++c)
+            if (gather_.pick(c) && shown_[c].size() > 1)
+                put(c, c, rows(), [this](const Joint& joint, auto copy) {
+                    if (joint.begins) copy(joint.end, owner_.ring.zero_row());
+                });
+    }
+
+    // Copy the parts with memory of their own from items, or from positions, that are there.
+    void copy_owns(std::int64_t first, std::int64_t last, std::int64_t items, char* const* to) const {
+        for (const Own& own : owns_) {
+            const size_t row = gather_.row(own.column);
+            const auto copy = [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+                copy_bytes(to[own.field] + row * size_t(at), to[own.column] + row * size_t(from), row * size_t(count));
+            };
+            if (!time_major_) {
+                for (std::int64_t i = first; i < last; ++i) copy(i * rows() + own.begin, i * length_, length_);
+                continue;
+            }
+            const std::int64_t begin = std::max<std::int64_t>(first, own.begin);
+            const std::int64_t end = std::min<std::int64_t>(last, own.begin + length_);
+            if (begin < end) copy(begin * items, (begin - own.begin) * items, (end - begin) * items);
+        }
     }
 
     template <typename T>
