@@ -209,15 +209,14 @@ private:
         const std::int64_t behind = find(slots, items, to, sequences, one);
         const std::int64_t* const rows_of[2] = {lists.observed, lists.before};
         // Parts with memory of their own are copied while what they are parts of is in the nearest caches.
-        constexpr std::int64_t NEAR = 1 << 16;
+        constexpr std::int64_t NEAR = 1 << 14;
         const std::int64_t units = time_major_ ? rows() : items, unit = time_major_ ? items : rows();
         const auto near =
             std::max<std::int64_t>(1, NEAR / std::int64_t(gather_.bytes() + 1) / std::max<std::int64_t>(1, unit));
         owner_.read(behind, items * rows(), [&] {
             for (std::int64_t first = 0; first < units; first += near) {
                 const std::int64_t last = std::min(first + near, units);
-                gather_.copy_to(
-                    to, rows_of, npy_intp(last - first) * unit, [](auto, auto&& copies) { copies(); }, first * unit);
+                gather_.copy_near(to, rows_of, first * unit, npy_intp(last - first) * unit);
                 copy_owns(first, last, items, to);
             }
             sum(nullptr, items, to);
