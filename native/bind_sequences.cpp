@@ -209,7 +209,7 @@ private:
         const std::int64_t behind = find(slots, items, to, sequences, one);
         const std::int64_t* const rows_of[2] = {lists.observed, lists.before};
         // Parts with memory of their own are copied while what they are parts of is in the nearest caches.
-        constexpr std::int64_t NEAR = 1 << 14;
+        constexpr std::int64_t NEAR = 1 << 15;
         const std::int64_t units = time_major_ ? rows() : items, unit = time_major_ ? items : rows();
         const auto near =
             std::max<std::int64_t>(1, NEAR / std::int64_t(gather_.bytes() + 1) / std::max<std::int64_t>(1, unit));
