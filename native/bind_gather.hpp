@@ -141,23 +141,11 @@ public:
     // Copy the rows that each column's pick has.
     template <typename Run>
     void copy_to(char* const* to, const std::int64_t* const* rows, npy_intp n, Run&& run_kernel) const {
-        Job few_jobs[FEW];
-        Fetch few_fetches[FEW];
-        std::vector<Job> jobs(columns_.size() > FEW ? columns_.size() : 0);
-        std::vector<Fetch> fetches(spans_.size() > FEW ? spans_.size() : 0);
-        Job* const job = jobs.empty() ? few_jobs : jobs.data();
-        Fetch* const fetch = fetches.empty() ? few_fetches : fetches.data();
-        for (std::size_t c = 0; c < columns_.size(); ++c) {
-            const Column& column = columns_[c].column;
-            job[c] = {column.data, to[c], rows[picks_[c]], column.row, column.stride};
-        }
-        for (std::size_t s = 0; s < spans_.size(); ++s)
-            fetch[s] = {spans_[s].data, rows[spans_[s].pick], spans_[s].bytes, spans_[s].stride};
-        run_kernel(n, [&] {
-            const Pages::Reading reading(pages_);
-            if (reading.missing()) ask(fetch, spans_.size(), n);
-            chosen().gather(job, columns_.size(), fetch, spans_.size(), n);
-        });
+        copy_part(to, rows, 0, n, spans_, std::forward<Run>(run_kernel));
+    }
+    // The same from an entry of the lists on; rows of all picks lie near those of the first.
+    void copy_near(char* const* to, const std::int64_t* const* rows, std::int64_t begin, npy_intp n) const {
+        copy_part(to, rows, begin, n, records_, [](auto, auto&& kernel) { kernel(); });
     }
 
     // Whether many rows may be on their way before the first of them is copied.
@@ -184,6 +172,8 @@ public:
     }
 
     std::size_t size() const { return columns_.size(); }
+    // Bytes of a row of all columns.
+    std::size_t bytes() const { return bytes_; }
     std::size_t pick(std::size_t c) const { return picks_[c]; }
     const char* at(std::size_t c, std::int64_t row) const { return columns_[c].column.at(row); }
     // An array for n rows of a column; `by_number`: the first number of all rows comes first in memory.
@@ -240,6 +230,29 @@ private:
             left -= count;
         }
     };
+
+    template <typename Run>
+    void copy_part(char* const* to, const std::int64_t* const* rows, std::int64_t begin, npy_intp n,
+                   const std::vector<Span>& spans, Run&& run_kernel) const {
+        Job few_jobs[FEW];
+        Fetch few_fetches[FEW];
+        std::vector<Job> jobs(columns_.size() > FEW ? columns_.size() : 0);
+        std::vector<Fetch> fetches(spans.size() > FEW ? spans.size() : 0);
+        Job* const job = jobs.empty() ? few_jobs : jobs.data();
+        Fetch* const fetch = fetches.empty() ? few_fetches : fetches.data();
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            const Column& column = columns_[c].column;
+            job[c] = {column.data, to[c] + column.row * std::size_t(begin), rows[picks_[c]] + begin, column.row,
+                      column.stride};
+        }
+        for (std::size_t s = 0; s < spans.size(); ++s)
+            fetch[s] = {spans[s].data, rows[spans[s].pick] + begin, spans[s].bytes, spans[s].stride};
+        run_kernel(n, [&] {
+            const Pages::Reading reading(pages_);
+            if (reading.missing()) ask(fetch, spans.size(), n);
+            chosen().gather(job, columns_.size(), fetch, spans.size(), n);
+        });
+    }
 
     static void ask(const Fetch* fetches, std::size_t spans, std::int64_t n) {
         for (std::int64_t i = 0; i < n; ++i)

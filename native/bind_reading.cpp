@@ -215,7 +215,7 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
         if (items) sequences.find(slots.data[0], *now);
         for (int64_t b = 0; b < items; ++b, std::swap(now, next)) {
             if (b + 1 < items) sequences.find(slots.data[b + 1], *next);
-            sequences.windows(*now, b, out);
+            sequences.windows(*now, out.from(b * length));
             const auto note_apart = [&](int64_t i, int64_t row) {
                 apart.push_back(b * length + i);
                 successors.push_back(row);

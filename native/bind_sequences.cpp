@@ -1,4 +1,5 @@
 // Sequences as the native `sample` expands them.
+#include "across.hpp"
 #include "bind_gather.hpp"
 #include "draw.hpp"
 #include "fold.hpp"
@@ -45,7 +46,6 @@ public:
             require(!parts.empty() && parts[0].begin == 1, "relive._ring._native.Gather.sequences: no field of sums");
         }
         for (nb::handle state : states) states_.push_back(KeptState(state, rows));
-        noted_ = Noted(size_t(length));
     }
 
     void lay_out(Layout& layout) override {
@@ -113,17 +113,16 @@ public:
     std::int64_t rows() const override { return length_ + n(); }
     std::int64_t scratch() const override {
         constexpr auto words = [](size_t bytes) { return std::int64_t(bytes / sizeof(std::int64_t)); };
-        return across() ? words(sizeof(Placed)) + rows() * words(sizeof(Run)) : words(sizeof(Stretch));
+        return across() ? rows() * Lists::ROOM : words(sizeof(Stretch));
     }
 
     void expand(const std::int64_t* slots, std::int64_t items, char* const* to, std::int64_t* scratch) override {
         within(slots, items, owner_.ring.slots(), "relive._ring._native.sampling: a sampler of another ring");
-        static_assert((sizeof(Stretch) | sizeof(Placed) | sizeof(Run)) % sizeof(std::int64_t) == 0);
-        if (!across()) return expand(slots, items, to, reinterpret_cast<Stretch*>(scratch));
-        auto* const found = reinterpret_cast<Placed*>(scratch);
-        for (std::int64_t i = 0; i < items; ++i)
-            found[i].runs = {reinterpret_cast<Run*>(found + items) + i * rows(), 0};
-        expand(slots, items, to, found);
+        static_assert(sizeof(Stretch) % sizeof(std::int64_t) == 0);
+        if (across())
+            expand_across(slots, items, to, scratch);
+        else
+            expand(slots, items, to, reinterpret_cast<Stretch*>(scratch));
     }
 
 private:
@@ -150,10 +149,8 @@ private:
         npy_intp begin;
     };
     std::vector<Own> owns_;
-    Noted noted_;
 
     bool across() const { return owner_.ring.across; }
-    Sequences sequences() const { return {owner_.ring, length_, n(), discounts_.data(), burn_in_}; }
     std::int64_t n() const { return std::int64_t(discounts_.size()) - 1; }
 
     Part part_of(nb::handle given) const {
@@ -171,124 +168,150 @@ private:
         return nb::make_tuple(nb::slice(nb::none(), nb::none(), nb::none()), times);
     }
 
-    template <typename Found>
-    void expand(const std::int64_t* slots, std::int64_t items, char* const* to, Found* found) {
+    void expand(const std::int64_t* slots, std::int64_t items, char* const* to, Stretch* found) {
         const Ring& ring = owner_.ring;
-        std::int64_t behind = 0;
-        run(items, [&] { behind = find(slots, items, found, to); });
+        auto* const facts = reinterpret_cast<Fact*>(to[facts_]);
+        const Sequences sequences(ring, length_, n(), discounts_.data(), burn_in_);
+        const auto one = [=, this](const Sequences& of, std::int64_t i) -> const Around& {
+            found[i] = of.stretch(slots[i]);
+            const Run& run = found[i].run;
+            facts[i] = {id_of(found[i]), int32_t(found[i].lead), int32_t(run.count), run.mark};
+            return found[i];
+        };
+        const std::int64_t behind = find(slots, items, to, sequences, one);
         // Others make their calls meanwhile.
         owner_.read(behind, items * rows(), [&] {
             const Pages::Reading reading = gather_.reading();
             for (std::int64_t i = 0; reading.missing() && i < items; ++i) gather_.ask(ring, found[i]);
             const std::int64_t ahead = gather_.ahead(ring);
             for (std::int64_t i = 1; i < std::min(ahead, items); ++i) gather_.fetch(ring, found[i]);
-            for (std::int64_t i = 0; i < items; ++i) {
+            for (std::int64_t i = 0; i < items; ++i)
                 gather_.copy_sequence(ring, found[i], i + ahead < items ? found + i + ahead : nullptr, i,
                                       {items, rows(), time_major_}, to);
-                for (const Own& own : owns_) copy_own(own, i, items, to);
-            }
-            if (summed_ >= 0 && n() > 1) {
-                if (single_)
-                    sum<float>(found, items, to);
-                else
-                    sum<double>(found, items, to);
-            }
-            if constexpr (std::is_same_v<Found, Placed>)
-                for (std::int64_t i = 0; i < items; ++i) join(found[i], i, items, to);
+            copy_owns(0, time_major_ ? rows() : items, items, to);
+            sum(found, items, to);
         });
     }
 
-    // Finds the sequences, and writes down what is known of them. Returns by how many rows, at most, one of theirs lies
-    // behind its lane's head.
-    template <typename Found>
-    std::int64_t find(const std::int64_t* slots, std::int64_t items, Found* found, char* const* to) {
-        const Ring& ring = owner_.ring;
-        const Sequences sequences = this->sequences();
-        auto* const ids = reinterpret_cast<std::int64_t*>(to[ids_]);
-        constexpr std::int64_t DEEP = 16;
-        std::int64_t behind = 0;
-        for (std::int64_t i = 0; i < std::min(DEEP, items); ++i) sequences.fetch(slots[i]);
-        for (std::int64_t i = 0; i < items; ++i) {
-            if (i + DEEP < items) sequences.fetch(slots[i + DEEP]);
-            sequences.find(slots[i], found[i]);
-            const Found& now = found[i];
-            ids[i] = now.row * ring.lanes + now.number;
-            if constexpr (std::is_same_v<Found, Placed>)
-                note(now, i, items, to);
-            else
-                reinterpret_cast<Fact*>(to[facts_])[i] = {ids[i], int32_t(now.lead), int32_t(now.run.count),
-                                                          now.run.mark};
-            if (first_) reinterpret_cast<std::uint8_t*>(to[firsts_])[i] = now.first;
-            const std::int64_t back = burn_in_ - now.lead, row = now.row - back;
-            behind = std::max(behind, ring.position(now.number).head - row + 1);  // the row before it is read, too
-            for (size_t s = 0; s < states_.size(); ++s) {
-                const size_t size = states_[s].array.column.row;
-                char* const state = to[gather_.size() + s] + size_t(i) * size;
-                if (back % states_[s].every)  // not kept at this step, with which a stream begins
-                    std::memset(state, 0, size);
-                else
-                    copy_row(state, states_[s].at(row, now.number, ring.lanes), size);
+    void expand_across(const std::int64_t* slots, std::int64_t items, char* const* to, std::int64_t* scratch) {
+        Lists lists(scratch, items * rows());
+        const Across sequences(owner_.ring, length_, n(), discounts_.data());
+        const Unrolled windows = windows_at(to + windows_);
+        sequences.open(items, windows);
+        const auto one = [=, this, &lists](const Across& of, std::int64_t i) {
+            const Around found = time_major_
+                                     ? of.list(slots[i], i, i, items, lists, windows.from(i, items))
+                                     : of.list(slots[i], i, i * rows(), std::integral_constant<std::int64_t, 1>(),
+                                               lists, windows.from(i * length_));
+            if (step_ids_) list_ids(found, lists.before, i, items, to);
+            return found;
+        };
+        const std::int64_t behind = find(slots, items, to, sequences, one);
+        const std::int64_t* const rows_of[2] = {lists.observed, lists.before};
+        // Parts with memory of their own are copied while what they are parts of is in the nearest caches.
+        constexpr std::int64_t NEAR = 1 << 15;
+        const std::int64_t units = time_major_ ? rows() : items, unit = time_major_ ? items : rows();
+        const auto near =
+            std::max<std::int64_t>(1, NEAR / std::int64_t(gather_.bytes() + 1) / std::max<std::int64_t>(1, unit));
+        owner_.read(behind, items * rows(), [&] {
+            for (std::int64_t first = 0; first < units; first += near) {
+                const std::int64_t last = std::min(first + near, units);
+                gather_.copy_near(to, rows_of, first * unit, npy_intp(last - first) * unit);
+                copy_owns(first, last, items, to);
             }
-        }
-        return behind;
+            sum(nullptr, items, to);
+            join(lists, items, to);
+        });
     }
 
-    // Across episodes: the windows at an item's positions, and the ids of its steps.
-    void note(const Placed& found, std::int64_t item, std::int64_t items, char* const* to) {
-        sequences().windows(found, time_major_ ? 0 : item, time_major_ ? noted_.lists() : Noted::fields(to + windows_));
-        const auto put = [&]<typename T>(size_t field, const std::vector<T>& values) {
-            T* at = reinterpret_cast<T*>(to[field]) + (time_major_ ? item : item * length_);
-            for (size_t i = 0; i < values.size(); ++i, at += time_major_ ? items : 1) *at = values[i];
-        };
-        if (time_major_) {
-            put(windows_, noted_.discount);
-            put(windows_ + 1, noted_.terminated);
-            put(windows_ + 2, noted_.truncated);
-            put(windows_ + 3, noted_.steps);
-            put(windows_ + 4, noted_.mask);
-        }
-        if (!step_ids_) return;
+    // Finds the sequences, each by a call of `one`, and writes down what is known of them. Returns by how many rows, at
+    // most, one of theirs lies behind its lane's head.
+    template <typename Of, typename One>
+    std::int64_t find(const std::int64_t* slots, std::int64_t items, char* const* to, Of sequences, One one) {
+        constexpr std::int64_t DEEP = 16;
+        std::int64_t behind = 0;
+        run(items, [&] {
+            for (std::int64_t i = 0; i < std::min(DEEP, items); ++i) sequences.fetch(slots[i]);
+            for (std::int64_t i = 0; i < items; ++i) {
+                if (i + DEEP < items) sequences.fetch(slots[i + DEEP]);
+                const Around& now = one(sequences, i);
+                reinterpret_cast<std::int64_t*>(to[ids_])[i] = id_of(now);
+                if (first_) reinterpret_cast<std::uint8_t*>(to[firsts_])[i] = now.first;
+                const std::int64_t back = burn_in_ - now.lead, row = now.row - back;
+                // The row before it is read, too.
+                behind = std::max(behind, owner_.ring.position(now.number).head - row + 1);
+                for (size_t s = 0; s < states_.size(); ++s) copy_state(s, back, row, now.number, i, to);
+            }
+        });
+        return behind;
+    }
+    std::int64_t id_of(const Around& found) const { return found.row * owner_.ring.lanes + found.number; }
+
+    void copy_state(size_t s, std::int64_t back, std::int64_t row, std::int64_t number, std::int64_t item,
+                    char* const* to) const {
+        const KeptState& state = states_[s];
+        const size_t size = state.array.column.row;
+        char* const at = to[gather_.size() + s] + size_t(item) * size;
+        if (back % state.every)  // not kept at this step, with which a stream begins
+            std::memset(at, 0, size);
+        else
+            copy_row(at, state.at(row, number, owner_.ring.lanes), size);
+    }
+
+    // Across episodes: the ids of an item's steps, of which a list has the rows behind its first entry.
+    void list_ids(const Around& found, const std::int64_t* before, std::int64_t item, std::int64_t items,
+                  char* const* to) const {
         const Ring& ring = owner_.ring;
-        std::int64_t i = 0;
-        for (const Run& run : runs_of(found)) {
-            const std::int64_t behind = run.memory - found.runs.first->memory;
-            std::int64_t row = found.row + behind + (behind < 0 ? ring.depth : 0);
-            for (std::int64_t k = 0; k < run.count && i < length_; ++k, ++row, ++i)
-                noted_.ids[size_t(i)] = row * ring.lanes + found.number;
+        const std::int64_t between = time_major_ ? items : 1;
+        before += (time_major_ ? item : item * rows()) + between;
+        auto* const ids = reinterpret_cast<std::int64_t*>(to[step_ids_at_]) + (time_major_ ? item : item * length_);
+        for (std::int64_t i = 0; i < length_; ++i) {
+            const std::int64_t at = before[i * between];
+            const std::int64_t on = ring.wrapped(ring.memory_at(at) - ring.memory_at(before[0]) + ring.depth);
+            ids[i * between] = at == ring.zero_row() ? -1 : (found.row + on) * ring.lanes + found.number;
         }
-        std::fill(noted_.ids.begin() + i, noted_.ids.end(), -1);
-        put(step_ids_at_, noted_.ids);
     }
 
     // Put in, across episodes, the successors that are other observations than those n positions on, and zeros where
     // an episode begins behind an end.
-    void join(const Placed& found, std::int64_t item, std::int64_t items, char* const* to) const {
-        const auto at = [&](size_t field, size_t size, std::int64_t i, std::int64_t count) {
-            return to[field] + size * size_t(time_major_ ? i * items + item : item * count + i);
-        };
-        sequences().joints(
-            found,
-            [&](std::int64_t i, std::int64_t row) {
-                for (const Own& own : owns_) {
-                    const size_t size = gather_.row(own.column);
-                    if (!gather_.pick(own.column))
-                        copy_row(at(own.field, size, i, length_), gather_.at(own.column, row), size);
-                }
-            },
-            [&](std::int64_t i) {
-                for (size_t c = 0; c < shown_.size(); ++c)
-                    if (const size_t size = gather_.row(c); gather_.pick(c) && shown_[c].size() > 1)
-                        std::memset(at(c, size, i, rows()), 0, size);
+    void join(const Lists& lists, std::int64_t items, char* const* to) const {
+        const auto put = [&](size_t column, size_t field, std::int64_t positions, auto rows_of) {
+            with_rows_of(gather_.row(column), [&](auto row) {
+                const std::int64_t later = time_major_ ? items : 1, next = time_major_ ? 1 : positions;
+                for (const Joint* joint = lists.joints; joint != lists.last; ++joint)
+                    rows_of(*joint, [&](std::int64_t i, std::int64_t from) {
+                        row.copy(to[field] + row.n * size_t(joint->item * next + i * later), gather_.at(column, from));
+                    });
             });
+        };
+        for (const Own& own : owns_)
+            if (!gather_.pick(own.column))
+                put(own.column, own.field, length_, [this](const Joint& joint, auto copy) {
+                    for (std::int64_t i = joint.first; i < std::min<std::int64_t>(joint.end, length_); ++i)
+                        copy(i, joint.after);
+                });
+        for (size_t c = 0; c < shown_.size(); ++c)
+            if (gather_.pick(c) && shown_[c].size() > 1)
+                put(c, c, rows(), [this](const Joint& joint, auto copy) {
+                    if (joint.begins) copy(joint.end, owner_.ring.zero_row());
+                });
     }
 
-    void copy_own(const Own& own, std::int64_t item, std::int64_t items, char* const* to) const {
-        const size_t row = gather_.row(own.column), step = row * size_t(time_major_ ? items : 1);
-        const char* const from = to[own.column] + step * size_t(own.begin);
-        const std::int64_t positions = time_major_ ? 1 : rows(), shown = time_major_ ? 1 : length_;
-        chosen().copy_strip(
-            {from + row * size_t(item * positions), to[own.field] + row * size_t(item * shown), row, step, step},
-            length_);
+    // Copy the parts with memory of their own from items, or from positions, that are there.
+    void copy_owns(std::int64_t first, std::int64_t last, std::int64_t items, char* const* to) const {
+        for (const Own& own : owns_) {
+            const size_t row = gather_.row(own.column);
+            const auto copy = [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+                copy_bytes(to[own.field] + row * size_t(at), to[own.column] + row * size_t(from), row * size_t(count));
+            };
+            if (!time_major_) {
+                for (std::int64_t i = first; i < last; ++i) copy(i * rows() + own.begin, i * length_, length_);
+                continue;
+            }
+            const std::int64_t begin = std::max<std::int64_t>(first, own.begin);
+            const std::int64_t end = std::min<std::int64_t>(last, own.begin + length_);
+            if (begin < end) copy(begin * items, (begin - own.begin) * items, (end - begin) * items);
+        }
     }
 
     template <typename T>
@@ -296,15 +319,21 @@ private:
         const auto width = std::int64_t(gather_.row(size_t(summed_)) / sizeof(T));
         return {items, length_, rows(), width, time_major_};
     }
-    template <typename T>
-    void sum(const Placed*, std::int64_t items, char* const* to) const {
-        fold_sequences(reinterpret_cast<const T*>(to[summed_]), reinterpret_cast<const std::int32_t*>(to[windows_ + 3]),
-                       gammas_.data(), sheet<T>(items), reinterpret_cast<T*>(to[sums_]));
+    // Sum rewards over windows of several steps; without `found`, across episodes, of windows that were noted.
+    void sum(const Stretch* found, std::int64_t items, char* const* to) const {
+        if (summed_ < 0 || n() == 1) return;
+        if (single_)
+            sum<float>(found, items, to);
+        else
+            sum<double>(found, items, to);
     }
     template <typename T>
     void sum(const Stretch* found, std::int64_t items, char* const* to) const {
         const auto c = size_t(summed_);
         const Sheet sheet = this->sheet<T>(items);
+        if (!found)
+            return fold_sequences(reinterpret_cast<const T*>(to[c]), windows_at(to + windows_).steps, gammas_.data(),
+                                  sheet, reinterpret_cast<T*>(to[sums_]));
         const std::int64_t width = sheet.width;
         for (std::int64_t b = 0; b < items; ++b) {
             const std::int64_t lead = found[b].lead, count = lead + found[b].run.count;

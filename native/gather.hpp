@@ -16,25 +16,33 @@ static inline void copy_rows(const Job job, int64_t begin, int64_t end, Copy cop
     for (int64_t i = begin; i < end; ++i, to += job.row) copy(to, job.from + size_t(job.rows[i]) * job.stride, job.row);
 }
 
-// The size is looked at once for several rows, so that each loop is as tight as if it were written for that size.
-static inline void copy_rows(const Job& job, int64_t begin, int64_t end) {
-    switch (job.row) {
+// Calls body(copy) for rows of this size, which is looked at once for several rows, so that each loop is as tight as if
+// it were written for that size.
+template <typename Body>
+static inline void with_copy_of(size_t row, Body body) {
+    switch (row) {
         case 1:
-            return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { copy_block<1>(to, from); });
+            return body([](char* to, const char* from, size_t) { copy_block<1>(to, from); });
         case 4:
-            return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { copy_block<4>(to, from); });
+            return body([](char* to, const char* from, size_t) { copy_block<4>(to, from); });
         case 8:
-            return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { copy_block<8>(to, from); });
+            return body([](char* to, const char* from, size_t) { copy_block<8>(to, from); });
         case 16:
-            return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { copy_block<16>(to, from); });
+            return body([](char* to, const char* from, size_t) { copy_block<16>(to, from); });
+        case 24:
+            return body([](char* to, const char* from, size_t) { copy_block<24>(to, from); });
         default:
             break;
     }
-    if (job.row < 16) return copy_rows(job, begin, end, copy_row);
-    if (job.row < 32) return copy_rows(job, begin, end, copy_head<16>);
-    if (job.row < 64) return copy_rows(job, begin, end, copy_head<32>);
-    if (job.row < 128) return copy_rows(job, begin, end, copy_head<64>);
-    copy_rows(job, begin, end, copy_row);
+    if (row < 16) return body(copy_row);
+    if (row < 32) return body(copy_head<16>);
+    if (row < 64) return body(copy_head<32>);
+    if (row < 128) return body(copy_head<64>);
+    body(copy_row);
+}
+
+static inline void copy_rows(const Job& job, int64_t begin, int64_t end) {
+    with_copy_of(job.row, [&](auto copy) { copy_rows(job, begin, end, copy); });
 }
 
 template <typename Copy>
@@ -49,21 +57,7 @@ static inline void copy_strip(const Strip& strip, int64_t n) {
         if (n > 0) copy_bytes(strip.to, strip.from, strip.row * size_t(n));
         return;
     }
-    switch (strip.row) {
-        case 4:
-            return copy_strip(strip, n, [](char* to, const char* from, size_t) { copy_block<4>(to, from); });
-        case 8:
-            return copy_strip(strip, n, [](char* to, const char* from, size_t) { copy_block<8>(to, from); });
-        case 24:
-            return copy_strip(strip, n, [](char* to, const char* from, size_t) { copy_block<24>(to, from); });
-        default:
-            break;
-    }
-    if (strip.row < 16) return copy_strip(strip, n, copy_row);
-    if (strip.row < 32) return copy_strip(strip, n, copy_head<16>);
-    if (strip.row < 64) return copy_strip(strip, n, copy_head<32>);
-    if (strip.row < 128) return copy_strip(strip, n, copy_head<64>);
-    copy_strip(strip, n, copy_row);
+    with_copy_of(strip.row, [&](auto copy) { copy_strip(strip, n, copy); });
 }
 
 static inline void gather(const Job* jobs, size_t count, const Fetch* fetches, size_t spans, int64_t n) {

@@ -86,6 +86,11 @@ public:
         return ends ? n - 8 + first_of(ends) : n;
     }
 
+    // Whether the next eight marks have, of some bits, these.
+    static bool eight_are(const uint8_t* mark, uint64_t these, uint64_t of) {
+        return (eight_marks(mark) & EACH * of) == EACH * these;
+    }
+
     // The window of at most n steps from a storage row on.
     RELIVE_INLINE Window window(int64_t row, int64_t n) const {
         Window found = plain_window(row, n, next().together(row), marks, next());

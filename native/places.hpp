@@ -20,6 +20,10 @@ public:
     int64_t storage_row(int64_t number, int64_t memory) const {
         return (((memory >> bits) * lanes + number) << bits) | (memory & (block() - 1));
     }
+    // The other way round.
+    int64_t memory_at(int64_t storage_row) const {
+        return lanes == 1 ? storage_row : (storage_row >> bits) / lanes << bits | (storage_row & (block() - 1));
+    }
     // What `next_row` and `together_from` need: as a local value it stays in registers, whatever a loop writes.
     struct Next {
         int64_t within, jump, end;

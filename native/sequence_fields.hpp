@@ -26,14 +26,13 @@ public:
         auto* const to = reinterpret_cast<T*>(bytes);
         const auto longest = std::int64_t(discounts_.size()) - 1;
         const Targets targets{length_, longest, discounts_.data()};
-        std::vector<T> one(time_major_ ? size_t(length_) : 0);
         for (npy_intp b = 0; b < n; ++b) {
             Unrolled out;
-            out.*field_ = time_major_ ? one.data() : to + b * length_;
+            out.step = time_major_ ? n : 1;
+            out.*field_ = to + (time_major_ ? b : b * length_);
             const std::int64_t end = facts[b].lead + facts[b].steps;
-            targets.open(facts[b].lead, end, 0, out);
-            targets.close(facts[b].mark, facts[b].lead, end, 0, out);
-            for (size_t i = 0; i < one.size(); ++i) to[npy_intp(i) * n + b] = one[i];
+            targets.open(facts[b].lead, end, out);
+            targets.close(facts[b].mark, facts[b].lead, end, out);
         }
     }
 
@@ -69,23 +68,11 @@ private:
     bool time_major_;
 };
 
-// Windows at the positions of one item across episodes, and the ids of its steps.
-struct Noted {
-    std::vector<float> discount;
-    std::vector<std::uint8_t> terminated, truncated, mask;
-    std::vector<std::int32_t> steps;
-    std::vector<std::int64_t> ids;
-
-    explicit Noted(size_t length = 0)
-        : discount(length), terminated(length), truncated(length), mask(length), steps(length), ids(length) {}
-
-    Unrolled lists() { return {steps.data(), discount.data(), terminated.data(), truncated.data(), mask.data()}; }
-    // The same fields of a batch, where items come first: discount, both flags, steps, mask.
-    static Unrolled fields(char* const* to) {
-        const auto flags = [to](int field) { return reinterpret_cast<std::uint8_t*>(to[field]); };
-        return {reinterpret_cast<std::int32_t*>(to[3]), reinterpret_cast<float*>(to[0]), flags(1), flags(2), flags(4)};
-    }
-};
+// The fields of windows of a batch: discount, both flags, steps, mask.
+inline Unrolled windows_at(char* const* to) {
+    const auto flags = [to](int field) { return reinterpret_cast<std::uint8_t*>(to[field]); };
+    return {reinterpret_cast<std::int32_t*>(to[3]), reinterpret_cast<float*>(to[0]), flags(1), flags(2), flags(4)};
+}
 
 inline nb::tuple keys_of(nb::handle given) {
     nb::tuple keys = nb::cast<nb::tuple>(given);

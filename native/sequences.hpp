@@ -37,28 +37,22 @@ struct Sequence : Around {
     int64_t steps = 0;
 };
 
-// One whose runs are in memory that is there already.
-struct Placed : Around {
-    struct Runs {
-        Run* first;
-        int64_t count;
-        void assign(size_t, const Run& run) { first[0] = run, count = 1; }
-        void push_back(const Run& run) { first[count++] = run; }
-        const Run& back() const { return first[count - 1]; }
-    } runs;
-    int64_t steps = 0;
-};
-
 inline std::span<const Run> runs_of(const Stretch& stretch) { return {&stretch.run, 1}; }
 inline std::span<const Run> runs_of(const Sequence& sequence) { return sequence.runs; }
-inline std::span<const Run> runs_of(const Placed& placed) { return {placed.runs.first, size_t(placed.runs.count)}; }
 
-// Where what is known of the sequences of one draw is written down: of item `b`, entries from `b * length` on; null: it
-// is not asked for.
+// Where what is known of a sequence is written down, `step` entries from one position to the next; null: it is not
+// asked for.
 struct Unrolled {
     int32_t* steps = nullptr;
     float* discount = nullptr;
     uint8_t *terminated = nullptr, *truncated = nullptr, *mask = nullptr;
+    int64_t step = 1;
+
+    // So many entries on: another sequence of the draw.
+    Unrolled from(int64_t entry, int64_t between = 1) const {
+        const auto on = [=](auto* to) { return to ? to + entry : to; };
+        return {on(steps), on(discount), on(terminated), on(truncated), on(mask), between};
+    }
 };
 
 // Windows of at most `n` steps at each of the first `length` positions of sequences. Needs nothing of a ring.
@@ -66,15 +60,19 @@ struct Targets {
     int64_t length, n;
     const float* powers;
 
-    // Of item `b`, which has steps at the positions from `lead` on, before `end`, as if it had no end.
-    void open(int64_t lead, int64_t end, int64_t b, const Unrolled& out) const {
+    // Of a sequence that has steps at the positions from `lead` on, before `end`, as if it had no end.
+    RELIVE_INLINE void open(int64_t lead, int64_t end, const Unrolled& out) const {
         const int64_t stop = std::min(end, length), start = std::min(lead, stop);
         const auto fill = [&](auto* to, auto inside) {
+            const decltype(inside) none(0);
             if (!to) return;
-            to += b * length;
-            std::fill(to, to + start, decltype(inside)(0));
-            std::fill(to + start, to + stop, inside);
-            std::fill(to + stop, to + length, decltype(inside)(0));
+            if (out.step == 1) {
+                std::fill(to, to + start, none);
+                std::fill(to + start, to + stop, inside);
+                std::fill(to + stop, to + length, none);
+            } else {
+                for (int64_t i = 0; i < length; ++i) to[i * out.step] = i >= start && i < stop ? inside : none;
+            }
         };
         fill(out.mask, uint8_t(1));
         fill(out.steps, int32_t(n));
@@ -83,9 +81,9 @@ struct Targets {
         fill(out.truncated, uint8_t(0));
     }
     // Its windows that reach an end, which the step before the position `end` has; `begin`: where its run begins.
-    void close(uint8_t mark, int64_t begin, int64_t end, int64_t b, const Unrolled& out) const {
+    void close(uint8_t mark, int64_t begin, int64_t end, const Unrolled& out) const {
         for (int64_t i = std::max(begin, end - n); mark & END && i < std::min(end, length); ++i) {
-            const int64_t k = b * length + i;
+            const int64_t k = i * out.step;
             if (out.steps) out.steps[k] = int32_t(end - i);
             if (out.discount) out.discount[k] = mark & (TERMINATED | LOST) ? 0.0f : powers[end - i];
             if (out.terminated) out.terminated[k] = (mark & TERMINATED) != 0;
@@ -116,29 +114,38 @@ public:
         }
     }
 
-    // The sequence whose burn-in is in front of a drawable slot, up to its first end.
-    Stretch stretch(int64_t slot) const {
-        Stretch found;
+    // What is around the steps of the sequence at a drawable slot, but for what is behind them; the memory and storage
+    // row of the first one, and the lane's position.
+    RELIVE_INLINE Around around(int64_t slot, int64_t& memory, int64_t& at, Position& now) const {
+        Around found;
         int64_t lane_slot;
         ring_.split(slot, lane_slot, found.number);
-        const Position now = ring_.position(found.number);
+        now = ring_.position(found.number);
         found.row = ring_.row_at(now, lane_slot);
-        int64_t memory = ring_.memory_of(now, found.row), at = ring_.storage_row(found.number, memory);
+        memory = ring_.memory_of(now, found.row), at = ring_.storage_row(found.number, memory);
         const int64_t steps = ring_.preceding(at, burn_in_);
         memory -= steps - (steps > memory ? ring_.depth : 0);
         found.lead = burn_in_ - steps;
         found.first = !ring_.preceded(at);
         found.before = found.first ? ring_.zero_row() : ring_.previous_row(at);
+        return found;
+    }
+
+    // The sequence whose burn-in is in front of a drawable slot, up to its first end.
+    Stretch stretch(int64_t slot) const {
+        int64_t memory, at;
+        Position now;
+        Stretch found;
+        static_cast<Around&>(found) = around(slot, memory, at, now);
         const int64_t most = std::min(positions() - found.lead, known(memory, now.memory));
-        found.run = run_from(found.number, memory, most, steps);
+        found.run = run_from(found.number, memory, most, burn_in_ - found.lead);
         found.behind = found.run.after;
         return found;
     }
 
     // The sequence that starts at a drawable slot.
     void find(int64_t slot, Stretch& out) const { out = stretch(slot); }
-    template <typename Found>
-    void find(int64_t slot, Found& out) const {
+    void find(int64_t slot, Sequence& out) const {
         const Stretch first = stretch(slot);
         static_cast<Around&>(out) = first;
         out.runs.assign(1, first.run);
@@ -170,21 +177,20 @@ public:
             }
     }
 
-    // What is known of the windows at each position of item `b`.
-    template <typename Found>
-    void windows(const Found& sequence, int64_t b, const Unrolled& out) const {
+    // What is known of the windows at each position.
+    void windows(const Sequence& sequence, const Unrolled& out) const {
         int64_t position = sequence.lead;
-        targets_.open(position, position + sequence.steps, b, out);
+        targets_.open(position, position + sequence.steps, out);
         for (const Run& run : runs_of(sequence)) {
-            targets_.close(run.mark, position, position + run.count, b, out);
+            targets_.close(run.mark, position, position + run.count, out);
             position += run.count;
         }
     }
 
     // Across episodes: calls `apart(position, row)` for windows whose successor is not the observation n positions on,
     // but at that storage row, and `begins(position)` where an episode begins behind an end.
-    template <typename Found, typename Apart, typename Begins>
-    void joints(const Found& sequence, Apart apart, Begins begins) const {
+    template <typename Apart, typename Begins>
+    void joints(const Sequence& sequence, Apart apart, Begins begins) const {
         int64_t position = sequence.lead;
         for (const Run& run : runs_of(sequence)) {
             const int64_t end = position + run.count;
@@ -213,18 +219,18 @@ public:
         std::fill(before + known, before + positions(), ring_.zero_row());
     }
 
-private:
+protected:
     const Rows& ring_;
     Targets targets_;
     int64_t burn_in_;  // steps in front of a slot's own, within its episode
 
+private:
     // How many rows there are from one on, up to where the lane's next row goes.
     int64_t known(int64_t memory, int64_t end) const {
         return end > memory ? end - memory : end - memory + ring_.depth;
     }
     // The storage row of the observation at a position.
-    template <typename Found>
-    int64_t observed(const Found& sequence, int64_t position) const {
+    int64_t observed(const Sequence& sequence, int64_t position) const {
         for (const Run& run : runs_of(sequence)) {
             if (position < run.count) return ring_.storage_row(sequence.number, ring_.wrapped(run.memory + position));
             position -= run.count;
