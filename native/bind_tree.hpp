@@ -232,8 +232,8 @@ private:
     std::vector<double> errors_;
     nb::object arrays_, raws_;  // keep them alive
 
-    // Whether each of the ids is of an item with a positive leaf, whose slot is set. What the update will write is on its
-    // way then; the marks, which are other lines of memory, nobody needs.
+    // Whether each of the ids is of an item with a positive leaf, whose slot is set. What the update will write is on
+    // its way then; the marks, which are other lines of memory, nobody needs.
     bool have_leaves(const Ring& ring, const std::int64_t* ids, std::int64_t n) {
         if (!ring.within_items(ids, n, slots_.data())) return false;
         for (const std::int64_t slot : slots_) fetch_to_write(tree_, slot);

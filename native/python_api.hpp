@@ -22,7 +22,8 @@ inline PyObject* tuple_item(PyObject* tuple, Py_ssize_t i) { return PyTuple_GET_
 
 #endif
 
-// Whether the process has no other Python thread, which could be in the middle of a call that let go of the interpreter.
+// Whether the process has no other Python thread, which could be in the middle of a call that let go of the
+// interpreter.
 inline bool only_thread() {
 #if defined(Py_LIMITED_API) || defined(Py_GIL_DISABLED)
     return false;
