@@ -166,10 +166,12 @@ public:
         const std::int64_t n = updates.n;
         slots_.resize(size_t(n));
         states_.resize(size_t(n));
-        bool all = true;
-        run(n, [&] { all = ring.ring.locate(updates.ids, n, slots_.data(), states_.data()); });
+        bool all = !ring.ring.touched.shared && have_leaves(ring.ring, updates.ids, n);
         const auto* taken_in = reinterpret_cast<const Seen*>(seen.data);
-        if (all && (!some || ring.ring.touched.shared)) all = all_seen(ring.ring, taken_in, updates.ids, n);
+        if (!all) {
+            run(n, [&] { all = ring.ring.locate(updates.ids, n, slots_.data(), states_.data()); });
+            if (all && (!some || ring.ring.touched.shared)) all = all_seen(ring.ring, taken_in, updates.ids, n);
+        }
         if (!all && !some) return -1;
         std::int64_t kept = n;
         if (!all) {
@@ -229,6 +231,16 @@ private:
     std::vector<std::uint8_t> states_;
     std::vector<double> errors_;
     nb::object arrays_, raws_;  // keep them alive
+
+    // Whether each of the ids is of an item with a positive leaf, whose slot is set. What the update will write is on
+    // its way then; the marks, which are other lines of memory, nobody needs.
+    bool have_leaves(const Ring& ring, const std::int64_t* ids, std::int64_t n) {
+        if (!ring.within_items(ids, n, slots_.data())) return false;
+        for (const std::int64_t slot : slots_) fetch_to_write(tree_, slot);
+        bool all = true;
+        for (const std::int64_t slot : slots_) all &= tree_.sums[0][slot] > 0.0;
+        return all;
+    }
 
     static InOut<double> level(nb::handle array) {
         return taken<InOut<double>>(array, "relive._ring._native.Tree: a level is not the writable array it has to be");

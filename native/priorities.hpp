@@ -20,6 +20,17 @@ inline void leaves(const Tree& tree, const int64_t* indices, int64_t n, double* 
     for (int64_t i = 0; i < n; ++i) values[i] = tree.sums[0][indices[i]];
 }
 
+// Fetch a leaf and what changes with it in the levels above, but for the small ones.
+inline void fetch_to_write(const Tree& tree, int64_t index) {
+    constexpr int LARGE = 3;
+    RELIVE_PREFETCH_WRITE(tree.sums[0] + index);
+    for (int level = 1; level < tree.levels && level < LARGE; ++level) {
+        index /= FAN_OUT;
+        RELIVE_PREFETCH_WRITE(tree.sums[level] + index);
+        RELIVE_PREFETCH_WRITE(tree.mins[level - 1] + index);
+    }
+}
+
 // The positive numbers in reverse order, exactly, and the way back: what is the smallest of one is the largest of the
 // other. 0 stays, and infinity, the smallest of none, becomes 0.
 inline double falling(double value) {
@@ -148,7 +159,10 @@ public:
                 chosen().write(*raws, {news_.gone.data(), gone, news_.come.data(), come, values_.data(), !news_.same},
                                scratch_.data());
             }
-            chosen().power(values, int64_t(news_.values.size()), alpha, values);
+            if (news_.same)
+                values[0] = powered(values[0], alpha);
+            else
+                chosen().power(values, come, alpha, values);
             chosen().write(tree, {news_.gone.data(), gone, news_.come.data(), come, values, !news_.same},
                            scratch_.data());
         }
@@ -197,6 +211,16 @@ private:
     News news_;
     std::vector<int64_t> come_, scratch_;
     std::vector<double> values_, raw_;
+    double powered_[3] = {-1.0};  // the last single priority, its exponent, and its power
+
+    // New items mostly get one priority, again and again.
+    double powered(double value, double alpha) {
+        if (powered_[0] != value || powered_[1] != alpha) {
+            chosen().power(&value, 1, alpha, &powered_[2]);
+            powered_[0] = value, powered_[1] = alpha;
+        }
+        return powered_[2];
+    }
 };
 
 }  // namespace relive

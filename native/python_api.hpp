@@ -22,6 +22,16 @@ inline PyObject* tuple_item(PyObject* tuple, Py_ssize_t i) { return PyTuple_GET_
 
 #endif
 
+// Whether the process has no other Python thread, which could be in the middle of a call that let go of the
+// interpreter.
+inline bool only_thread() {
+#if defined(Py_LIMITED_API) || defined(Py_GIL_DISABLED)
+    return false;
+#else
+    return !PyThreadState_Next(PyInterpreterState_ThreadHead(PyInterpreterState_Get()));
+#endif
+}
+
 inline PyTypeObject* as_type(nb::handle type) { return reinterpret_cast<PyTypeObject*>(type.ptr()); }
 
 // Put a new reference in the place of another one.

@@ -76,6 +76,22 @@ public:
         });
     }
 
+    // The slots of rows between those of the oldest and the newest items; false where an id is of no such row. Whether
+    // an item begins there only marks tell, or whoever keeps a number for each slot.
+    bool within_items(const int64_t* ids, int64_t n, int64_t* slots) const {
+        return looking([=, this](auto look) {
+            bool all = true;
+            for (int64_t i = 0; i < n; ++i) {
+                if (ids[i] < 0) return false;
+                int64_t row, number;
+                split(ids[i], row, number);
+                all &= row >= look.oldest(number) && row < look.ready(number);
+                slots[i] = lane_slot_of(look(number), row) * lanes + number;
+            }
+            return all;
+        });
+    }
+
     // Where other processes write: `look` notes which rows of each lane are ready before a draw, and `overtaken` tells
     // after its copies which items are to be thrown away, and whether any is. A writer shows that a row is gone before
     // it writes over it, so what was copied before the fence is whole if its row is still there after it. A row that

@@ -1,6 +1,6 @@
 // The sum tree's algorithms. Included by kernels.cpp inside the namespace of one instruction set.
 
-constexpr std::int64_t BLOCK = 64;   // draws that go down the tree together, so that their cache misses overlap
+constexpr std::int64_t BLOCK = 256;  // draws that go down the tree together, so that their cache misses overlap
 constexpr std::int64_t GUESSED = 8;  // draws without replacement whose groups are guessed together
 constexpr std::int64_t FEW = 3;      // up to here groups of leaves go up the tree one by one
 

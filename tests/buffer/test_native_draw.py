@@ -300,6 +300,36 @@ def test_a_generator_that_another_thread_has() -> None:
     twins.assert_equal()
 
 
+@pytest.mark.parametrize("item", ["one step", "across", "states"])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_leaves_tell_of_each_id_what_marks_tell(lanes: int, item: str) -> None:
+    def told(buffer: relive.ReplayBuffer, one: int) -> Any:
+        try:
+            return buffer.update_priorities(np.array([one]), np.array([1.0 + one]))
+        except relive.ReliveError as error:
+            return str(error)
+
+    found = []
+    for kind in ("native", "numpy"):
+        with kernels.use(kind):  # rows between episodes have ids that no step has
+            buffer = relive.ReplayBuffer(
+                FLAT,
+                100 * lanes,
+                num_envs=lanes,
+                sampler=relive.Prioritized(eps=0.0),
+                item=(ITEMS | STATES)[item],
+                seed=0,
+            )
+        for _ in range(3):
+            buffer.extend(**mapped(lambda array: array[:, :60], streams(FLAT, lanes)))
+            ids = buffer.ids()
+            buffer.update_priorities(ids[::5], np.zeros(len(ids[::5])))  # leaves of 0
+        outcomes = [told(buffer, one) for one in range(-2, int(ids.max()) + 40)]
+        found.append((outcomes, buffer.priorities(buffer.ids()).tolist()))
+    assert {0, 1} <= set(found[0][0])
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("schema", [NESTED, WIDE], ids=["nested", "wide"])
 def test_a_batch_belongs_to_the_caller(schema: relive.Schema) -> None:
     twins = Twins(schema, 300, sampler=relive.Prioritized())
