@@ -210,16 +210,17 @@ static inline void settle_streams() {
 
 // A line is asked for once: requests beyond those that the core can have in flight hold up the copies behind them. No
 // branch depends on where a row begins: of rows at random it could not be foreseen.
+template <bool WRITTEN = false>  // soon, where it is: then into the first cache
 static inline void prefetch_row(const char* row, size_t n) {
+    const auto fetch = [row](size_t offset) {
+        if constexpr (WRITTEN)
+            RELIVE_PREFETCH_WRITE(row + offset);
+        else
+            RELIVE_PREFETCH(row + offset);
+    };
     const size_t bytes = n < 64 * LINES ? n : 64 * LINES;
-    for (size_t offset = 0; offset < bytes; offset += 64) RELIVE_PREFETCH(row + offset);
-    RELIVE_PREFETCH(row + bytes - 1);
-}
-// The same of a row that is written soon, into the first cache.
-static inline void prefetch_row_for_writing(const char* row, size_t n) {
-    const size_t bytes = n < 64 * LINES ? n : 64 * LINES;
-    for (size_t offset = 0; offset < bytes; offset += 64) RELIVE_PREFETCH_WRITE(row + offset);
-    RELIVE_PREFETCH_WRITE(row + bytes - 1);
+    for (size_t offset = 0; offset < bytes; offset += 64) fetch(offset);
+    fetch(bytes - 1);
 }
 
 }  // namespace relive

@@ -62,7 +62,7 @@ protected:
         const char* const data = low.data;
         const size_t stride = low.stride, bytes = size_t(high.data + stride + high.bytes - data);
         const bool record = spans.size() == 2 && high.stride == stride && bytes <= 64 * LINES;
-        const bool many = slice.steps->n > FIT;
+        const bool soon = slice.steps->n < FEW || slice.steps->n > MANY;
         for (int64_t i = 0; i < slice.count; ++i) {
             const int64_t number = numbers ? numbers[slice.first + i] : slice.first + i;
             Lane& lane = lane_of[number];
@@ -72,8 +72,8 @@ protected:
             RELIVE_PREFETCH(marks + at);
             if (!record || after != at + 1)
                 prefetch(at, after);
-            else if (many)
-                prefetch_row_for_writing(data + size_t(at) * stride, bytes);
+            else if (soon)
+                prefetch_row<true>(data + size_t(at) * stride, bytes);
             else
                 prefetch_row(data + size_t(at) * stride, bytes);
             places.lane[i] = &lane;
@@ -171,7 +171,8 @@ protected:
     }
 
 private:
-    static constexpr int64_t FIT = 2048;  // lanes, whose lines the second cache holds until the next call
+    // Rows of so many lanes are best fetched into the second cache, those of fewer and of more into the first.
+    static constexpr int64_t FEW = 256, MANY = 2048;
 
     std::vector<uint8_t> steady_;  // of each lane, how many more of its steps are known to slide
     std::vector<int64_t> counts_;  // of each group, the calls that had begun with this ring's last one
