@@ -109,7 +109,16 @@ static inline bool same_row(const char* one, const char* other, size_t n) {
 struct AnyRow {
     size_t n;
     void copy(char* to, const char* from) const { copy_row(to, from, n); }
-    bool same(const char* one, const char* other) const { return same_row(one, other, n); }
+    // Whether the rows of each pair are equal.
+    template <typename Pair>
+    bool same(int64_t count, Pair pair) const {
+        bool found = true;
+        for (int64_t k = 0; k < count; ++k) {
+            const auto [one, other] = pair(k);
+            found &= same_row(one, other, n);
+        }
+        return found;
+    }
 };
 template <size_t N>
 struct TwoEnds : AnyRow {  // N to 2 N bytes
@@ -121,12 +130,18 @@ struct InBlocks : AnyRow {  // of 16 bytes, the last of which may overlap the on
         each([&](size_t i) { copy_block<16>(to + i, from + i); });
     }
 #if defined(__SSE2__)
-    RELIVE_INLINE bool same(const char* one, const char* other) const {
+    template <typename Pair>
+    RELIVE_INLINE bool same(int64_t count, Pair pair) const {
         __m128i found = _mm_setzero_si128();
-        each([&](size_t i) {
-            const auto load = [i](const char* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + i)); };
-            found = _mm_or_si128(found, _mm_xor_si128(load(one), load(other)));
-        });
+        for (int64_t k = 0; k < count; ++k) {
+            const auto [one, other] = pair(k);
+            each([&, one = one, other = other](size_t i) {
+                const auto load = [i](const char* at) {
+                    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + i));
+                };
+                found = _mm_or_si128(found, _mm_xor_si128(load(one), load(other)));
+            });
+        }
         return _mm_movemask_epi8(_mm_cmpeq_epi8(found, _mm_setzero_si128())) == 0xFFFF;
     }
 #endif
@@ -195,10 +210,17 @@ static inline void settle_streams() {
 
 // A line is asked for once: requests beyond those that the core can have in flight hold up the copies behind them. No
 // branch depends on where a row begins: of rows at random it could not be foreseen.
+template <bool WRITTEN = false>  // soon, where it is: then into the first cache
 static inline void prefetch_row(const char* row, size_t n) {
+    const auto fetch = [row](size_t offset) {
+        if constexpr (WRITTEN)
+            RELIVE_PREFETCH_WRITE(row + offset);
+        else
+            RELIVE_PREFETCH(row + offset);
+    };
     const size_t bytes = n < 64 * LINES ? n : 64 * LINES;
-    for (size_t offset = 0; offset < bytes; offset += 64) RELIVE_PREFETCH(row + offset);
-    RELIVE_PREFETCH(row + bytes - 1);
+    for (size_t offset = 0; offset < bytes; offset += 64) fetch(offset);
+    fetch(bytes - 1);
 }
 
 }  // namespace relive

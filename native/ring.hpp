@@ -36,6 +36,7 @@ public:
 
     void write(const Steps& steps, int64_t* ids) {
         notable_ = false;
+        begin_call(steps.numbers, steps.n);
         const Touched::Call call(touched, steps.numbers, steps.n);
         const Summing summing(*this);
         if (steps.priority) publish(*any_given, 1);
@@ -52,7 +53,11 @@ public:
         summing_ &= !whole;
         for (int64_t first = 0, k = 0; first < outer; ++first)
             for (int64_t i = 0; i < steps.n; ++i) {
-                if (i + TOGETHER < steps.n) prefetch(place(0, steps.number(i + TOGETHER)));
+                if (i + TOGETHER < steps.n) {
+                    const Plain ahead = place(0, steps.number(i + TOGETHER));
+                    prefetch(ahead.at, ahead.after);
+                }
+                unsettle(steps.number(i));
                 const Lane& lane = lane_of[steps.number(i)];
                 Lane before;
                 if (whole) before = copied(lane);
@@ -65,10 +70,12 @@ public:
     }
 
     void cut(const int64_t* numbers, int64_t n) {
+        begin_call(numbers, n);
         const Touched::Call call(touched, numbers, n);
         const Summing summing(*this);
         for (int64_t i = 0; i < n; ++i) {
             const int64_t number = numbers[i];
+            unsettle(number);
             Lane lane = copied(lane_of[number]);
             if (lane.holds())
                 close(number, lane);

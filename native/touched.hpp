@@ -31,6 +31,18 @@ public:
         return {number, first, std::min(first + (int64_t(1) << NEIGHBOURS), lanes)};
     }
 
+    // Calls body(group) for the groups of some lanes; `numbers` null: of the first `n`.
+    template <typename Body>
+    static void each_group(const int64_t* numbers, int64_t n, Body body) {
+        if (!numbers) {
+            for (int64_t group = 0; group < groups_of(n); ++group) body(group);
+            return;
+        }
+        int64_t last = -1;
+        for (int64_t i = 0; i < n; ++i)
+            if (const int64_t group = numbers[i] >> NEIGHBOURS; group != last) body(last = group);
+    }
+
     // A call that writes to these lanes as long as this lives; `numbers` null: to the first `n`.
     class Call {
     public:
@@ -55,14 +67,7 @@ private:
     }
 
     void count(int64_t* counts, const int64_t* numbers, int64_t n) const {
-        if (!counts) return;
-        if (!numbers) {
-            for (int64_t group = 0; group < groups_of(n); ++group) add(counts[group]);
-            return;
-        }
-        int64_t last = -1;
-        for (int64_t i = 0; i < n; ++i)
-            if (const int64_t group = numbers[i] >> NEIGHBOURS; group != last) add(counts[last = group]);
+        if (counts) each_group(numbers, n, [&](int64_t group) { add(counts[group]); });
     }
 
     void add(int64_t& count) const {
