@@ -122,6 +122,8 @@ def trajectories(relive: Any, size: Size, *, reads_alone: bool = False) -> Pair:
             offsets = np.concatenate([at, at + lanes]) * rows[0].nbytes
             return kernels.read_rows(np.full(2 * BATCH, file.fileno()), offsets, np.arange(2 * BATCH), rows)
 
+        for _ in range(20):  # a draw is warm once narrow fields of all files are in memory: after some ten draws
+            buffer.sample(BATCH)
         few = size._replace(rounds=min(size.rounds, 20))
         with open(made / "rows", "rb") as file:
             found = turns(few, reads if reads_alone else lambda: buffer.sample(BATCH).torch(), by_hand)
