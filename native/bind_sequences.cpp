@@ -112,17 +112,14 @@ public:
 
     std::int64_t rows() const override { return length_ + n(); }
     std::int64_t scratch() const override {
-        constexpr auto words = [](size_t bytes) { return std::int64_t(bytes / sizeof(std::int64_t)); };
-        return across() ? rows() * Lists::ROOM : words(sizeof(Stretch));
+        return across() ? rows() * Lists::ROOM : std::int64_t(sizeof(Stretch) / sizeof(std::int64_t));
     }
 
     void expand(const std::int64_t* slots, std::int64_t items, char* const* to, std::int64_t* scratch) override {
         within(slots, items, owner_.ring.slots(), "relive._ring._native.sampling: a sampler of another ring");
         static_assert(sizeof(Stretch) % sizeof(std::int64_t) == 0);
-        if (across())
-            expand_across(slots, items, to, scratch);
-        else
-            expand(slots, items, to, reinterpret_cast<Stretch*>(scratch));
+        if (across()) return expand_across(slots, items, to, scratch);
+        expand(slots, items, to, reinterpret_cast<Stretch*>(scratch));
     }
 
 private:
@@ -300,10 +297,7 @@ private:
     // Sum rewards over windows of several steps; without `found`, across episodes, of windows that were noted.
     void sum(const Stretch* found, std::int64_t items, char* const* to) const {
         if (summed_ < 0 || n() == 1) return;
-        if (single_)
-            sum<float>(found, items, to);
-        else
-            sum<double>(found, items, to);
+        single_ ? sum<float>(found, items, to) : sum<double>(found, items, to);
     }
     template <typename T>
     void sum(const Stretch* found, std::int64_t items, char* const* to) const {
