@@ -61,6 +61,17 @@ public:
         return found;
     }
 
+    // The ids of the steps of a sequence, of which a list has the rows behind its first entry; -1 where there is none.
+    template <typename Step>
+    void ids(const Around& found, const int64_t* before, Step step, int64_t* out) const {
+        before += step;
+        for (int64_t i = 0; i < targets_.length; ++i) {
+            const int64_t at = before[i * step];
+            const int64_t on = ring_.wrapped(ring_.memory_at(at) - ring_.memory_at(before[0]) + ring_.depth);
+            out[i * step] = at == ring_.zero_row() ? -1 : (found.row + on) * ring_.lanes + found.number;
+        }
+    }
+
 private:
     // Walk from the step at a storage row on, no further than to where the lane's next row goes; how many steps there
     // are. No branch depends on where episodes end, unless eight steps follow one another.

@@ -112,17 +112,14 @@ public:
 
     std::int64_t rows() const override { return length_ + n(); }
     std::int64_t scratch() const override {
-        constexpr auto words = [](size_t bytes) { return std::int64_t(bytes / sizeof(std::int64_t)); };
-        return across() ? rows() * Lists::ROOM : words(sizeof(Stretch));
+        return across() ? rows() * Lists::ROOM : std::int64_t(sizeof(Stretch) / sizeof(std::int64_t));
     }
 
     void expand(const std::int64_t* slots, std::int64_t items, char* const* to, std::int64_t* scratch) override {
         within(slots, items, owner_.ring.slots(), "relive._ring._native.sampling: a sampler of another ring");
         static_assert(sizeof(Stretch) % sizeof(std::int64_t) == 0);
-        if (across())
-            expand_across(slots, items, to, scratch);
-        else
-            expand(slots, items, to, reinterpret_cast<Stretch*>(scratch));
+        if (across()) return expand_across(slots, items, to, scratch);
+        expand(slots, items, to, reinterpret_cast<Stretch*>(scratch));
     }
 
 private:
@@ -198,13 +195,15 @@ private:
         const Across sequences(owner_.ring, length_, n(), discounts_.data());
         const Unrolled windows = windows_at(to + windows_);
         sequences.open(items, windows);
+        auto* const ids = step_ids_ ? reinterpret_cast<std::int64_t*>(to[step_ids_at_]) : nullptr;
         const auto one = [=, this, &lists](const Across& of, std::int64_t i) {
-            const Around found = time_major_
-                                     ? of.list(slots[i], i, i, items, lists, windows.from(i, items))
-                                     : of.list(slots[i], i, i * rows(), std::integral_constant<std::int64_t, 1>(),
-                                               lists, windows.from(i * length_));
-            if (step_ids_) list_ids(found, lists.before, i, items, to);
-            return found;
+            const std::int64_t at = i * (time_major_ ? 1 : rows()), shown = i * (time_major_ ? 1 : length_);
+            const auto list = [&](auto step) {
+                const Around found = of.list(slots[i], i, at, step, lists, windows.from(shown, step));
+                if (ids) of.ids(found, lists.before + at, step, ids + shown);
+                return found;
+            };
+            return time_major_ ? list(items) : list(std::integral_constant<std::int64_t, 1>());
         };
         const std::int64_t behind = find(slots, items, to, sequences, one);
         const std::int64_t* const rows_of[2] = {lists.observed, lists.before};
@@ -240,37 +239,13 @@ private:
                 const std::int64_t back = burn_in_ - now.lead, row = now.row - back;
                 // The row before it is read, too.
                 behind = std::max(behind, owner_.ring.position(now.number).head - row + 1);
-                for (size_t s = 0; s < states_.size(); ++s) copy_state(s, back, row, now.number, i, to);
+                for (size_t s = 0; s < states_.size(); ++s)
+                    states_[s].copy(back, row, now.number, owner_.ring.lanes, to[gather_.size() + s], i);
             }
         });
         return behind;
     }
     std::int64_t id_of(const Around& found) const { return found.row * owner_.ring.lanes + found.number; }
-
-    void copy_state(size_t s, std::int64_t back, std::int64_t row, std::int64_t number, std::int64_t item,
-                    char* const* to) const {
-        const KeptState& state = states_[s];
-        const size_t size = state.array.column.row;
-        char* const at = to[gather_.size() + s] + size_t(item) * size;
-        if (back % state.every)  // not kept at this step, with which a stream begins
-            std::memset(at, 0, size);
-        else
-            copy_row(at, state.at(row, number, owner_.ring.lanes), size);
-    }
-
-    // Across episodes: the ids of an item's steps, of which a list has the rows behind its first entry.
-    void list_ids(const Around& found, const std::int64_t* before, std::int64_t item, std::int64_t items,
-                  char* const* to) const {
-        const Ring& ring = owner_.ring;
-        const std::int64_t between = time_major_ ? items : 1;
-        before += (time_major_ ? item : item * rows()) + between;
-        auto* const ids = reinterpret_cast<std::int64_t*>(to[step_ids_at_]) + (time_major_ ? item : item * length_);
-        for (std::int64_t i = 0; i < length_; ++i) {
-            const std::int64_t at = before[i * between];
-            const std::int64_t on = ring.wrapped(ring.memory_at(at) - ring.memory_at(before[0]) + ring.depth);
-            ids[i * between] = at == ring.zero_row() ? -1 : (found.row + on) * ring.lanes + found.number;
-        }
-    }
 
     // Put in, across episodes, the successors that are other observations than those n positions on, and zeros where
     // an episode begins behind an end.
@@ -322,10 +297,7 @@ private:
     // Sum rewards over windows of several steps; without `found`, across episodes, of windows that were noted.
     void sum(const Stretch* found, std::int64_t items, char* const* to) const {
         if (summed_ < 0 || n() == 1) return;
-        if (single_)
-            sum<float>(found, items, to);
-        else
-            sum<double>(found, items, to);
+        single_ ? sum<float>(found, items, to) : sum<double>(found, items, to);
     }
     template <typename T>
     void sum(const Stretch* found, std::int64_t items, char* const* to) const {

@@ -96,6 +96,15 @@ struct KeptState {
     const char* at(std::int64_t row, std::int64_t number, std::int64_t lanes) const {
         return array.column.at(row / every % slots * lanes + number);
     }
+    // As it was at the first step of an item, which lies `back` steps before its anchor.
+    void copy(std::int64_t back, std::int64_t row, std::int64_t number, std::int64_t lanes, char* to,
+              std::int64_t item) const {
+        to += array.column.row * size_t(item);
+        if (back % every)  // not kept at this step, with which a stream begins
+            std::memset(to, 0, array.column.row);
+        else
+            copy_row(to, at(row, number, lanes), array.column.row);
+    }
 };
 
 }  // namespace relive
