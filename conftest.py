@@ -65,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False
     gc.disable()  # until the tests are collected
     if MEMORY and not LONG and "TMPDIR" not in os.environ and shutil.disk_usage(MEMORY).free > ROOM:
-        os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="relive-tests-", dir=MEMORY)
+        os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tests-of-relive-", dir=MEMORY)
         os.chmod(os.environ["TMPDIR"], 0o1777)  # as a place for all users
         tempfile.tempdir = None  # which was worked out before
         config.stash[OWN] = os.environ["TMPDIR"]

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -24,8 +25,18 @@ from relive.processes._description import CHOICES, BufferDescription
 from relive.processes.joint import JointAccess
 from relive.storage import Shared
 from relive.storage._segment import Segment
+from relive.storage.shared import FOLDER, segments
 
 pytestmark = [pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning"), native]
+
+
+def test_a_mapped_file_in_memory_is_no_shared_buffer() -> None:
+    """Check in a directory next to shared buffers, with a name like theirs."""
+    with tempfile.TemporaryDirectory(prefix="relive-", dir=FOLDER) as folder:
+        make(1, 40, storage=relive.Mapped(f"{folder}/ring")).close()
+        with relive.open(f"{folder}/ring") as buffer:
+            assert buffer.storage == relive.Mapped(f"{folder}/ring")
+        assert folder not in segments()
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import resource
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +26,16 @@ def faults() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
 
 
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A directory on the disk, where there is one."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as path:
+        yield Path(path)
+
+
 @pytest.mark.parametrize("item", [relive.Transitions(), relive.Sequences(4)], ids=lambda item: type(item).__name__)
-def test_a_draw_asks_for_its_rows_at_once(item: relive.Transitions | relive.Sequences, tmp_path: Path) -> None:
-    path = tmp_path / "ring"
+def test_a_draw_asks_for_its_rows_at_once(item: relive.Transitions | relive.Sequences, disk: Path) -> None:
+    path = disk / "ring"
     schema = relive.Schema(obs=relive.Field((PAGE_OF_FLOATS,)), action=relive.Field())
     with relive.ReplayBuffer(schema, STEPS, storage=relive.Mapped(path), item=item) as buffer:
         zeros, never = np.zeros(STEPS, np.float32), np.zeros(STEPS, bool)

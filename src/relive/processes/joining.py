@@ -21,7 +21,7 @@ from ..samplers import Sampler
 from ..storage import Storage
 from ..storage._segment import CREATOR, Segment
 from ..storage.mapped import Mapped
-from ..storage.shared import FOLDER, PREFIX, Shared, require_native
+from ..storage.shared import FOLDER, PREFIX, Shared, is_segment, require_native
 from ._description import CHOICES, BufferDescription
 from .joint import JointAccess
 from .writer import attached, file_of
@@ -40,7 +40,7 @@ def joined(
     for what, ours, theirs in (("item", item, about.item), ("sampler", sampler, about.sampler)):
         if ours is None and theirs is None:
             raise not_given(what, about.unknown[what], f"open({what})", where="buffer")
-    storage: Storage = Shared(file.removeprefix(f"{FOLDER}/{PREFIX}")) if _is_shared(file) else Mapped(file)
+    storage: Storage = Shared(file.removeprefix(f"{FOLDER}/{PREFIX}")) if is_segment(file) else Mapped(file)
     takes_over = isinstance(storage, Mapped) and segment.locks.take(CREATOR)
     if not takes_over:
         require_native("open")
@@ -57,10 +57,6 @@ def joined(
         if seed is None and rng is not None:
             core.tally.rng = rng
     return core
-
-
-def _is_shared(file: str) -> bool:
-    return file.startswith(f"{FOLDER}/{PREFIX}")
 
 
 def _joined(segment: Segment, about: BufferDescription, choices: Choices, takes_over: bool) -> Joined:

@@ -93,8 +93,13 @@ def require_native(at: str) -> None:
 def segments() -> list[str]:
     """List the files of all shared buffers of this machine, of every user."""
     with contextlib.suppress(OSError):
-        return sorted(str(path) for path in Path(FOLDER).iterdir() if path.name.startswith(PREFIX))
+        return sorted(str(path) for path in Path(FOLDER).iterdir() if is_segment(str(path)) and not path.is_dir())
     return []
+
+
+def is_segment(file: str) -> bool:
+    """Return True if a shared buffer's file could have this absolute path."""
+    return os.path.dirname(file) == FOLDER and os.path.basename(file).startswith(PREFIX)
 
 
 def _clean_up(segment: Segment) -> None:
