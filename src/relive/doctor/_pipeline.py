@@ -304,8 +304,8 @@ def stored(item: Any, at: str) -> PlainItem:
     """
     try:
         *values, handle, weight = item if type(item) is Item else _item(item)
-        numbers = [value if type(value) is float else _number(value) for value in values]
-        return PlainItem(*numbers, handle, 1.0 if weight is None else _number(weight))
+        obs, reward, bootstrap, next_obs = [value if type(value) is float else _number(value) for value in values]
+        return PlainItem(obs, reward, bootstrap, next_obs, handle, 1.0 if weight is None else _number(weight))
     except (TypeError, ValueError, AttributeError) as error:
         wanted = "items `(obs, reward, bootstrap, next_obs)`, each a number"
         raise ArgumentError(message(wanted, f"`{type(item).__name__}` ({error})", at)) from None
