@@ -145,7 +145,8 @@ class _Crew(Generic[T]):
 
     def end(self) -> None:
         for pipe, process in self._processes.items():
-            pipe.close()  # a process that waits for a task ends
+            _send(pipe, None)  # a process that waits for a task ends, even if another one has a copy of the pipe
+            pipe.close()
             process.join(PATIENCE_SECONDS)
             if process.is_alive():
                 process.kill()
