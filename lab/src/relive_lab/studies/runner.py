@@ -145,8 +145,7 @@ class _Crew(Generic[T]):
 
     def end(self) -> None:
         for pipe, process in self._processes.items():
-            _send(pipe, None)  # a process that waits for a task ends, even if another one has a copy of the pipe
-            pipe.close()
+            _send(pipe, None)  # a process that waits for a task ends, even one that has a copy of this end of the pipe
             process.join(PATIENCE_SECONDS)
             if process.is_alive():
                 process.kill()
