@@ -274,8 +274,8 @@ def measured(names: Sequence[str], scale: str, core: int | None) -> Data:
     kept: Data = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {"machine": {}, "questions": []}
     run = "full" if scale == "full" else f"short, `--scale {scale}`: fewer sizes, rougher figures"
     facts = {"relive": importlib.import_module("relive").__version__, "Run": run, **machine.facts()}
-    if any(kept["machine"].get(label) != text for label, text in facts.items() if label not in OF_A_RUN):
-        kept = {"machine": facts, "questions": []}
+    other = any(kept["machine"].get(label) != text for label, text in facts.items() if label not in OF_A_RUN)
+    kept = {"machine": facts, "questions": [] if other else kept["questions"]}
     for name in names:
         answer = run_question(suite.question(name), suite.SCALES[scale], core=core, progress=said)
         found = report.as_json([answer], facts)["questions"][0]

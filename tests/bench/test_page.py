@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,16 @@ def test_all_figures_are_of_one_version_and_one_size_of_run() -> None:
     versions = {found.rows["relive"].version for found in kept().values()}
     assert versions == {DATA["machine"]["relive"]}
     assert len({found["scale"] for found in DATA["questions"]}) == 1
+
+
+def test_a_run_of_some_questions_has_the_date_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that it keeps the other questions' figures, and that pages say what the file says."""
+    monkeypatch.setattr(page, "DATA", tmp_path / "figures.json")
+    now = page.measured([], "quick", None)["machine"]
+    page.DATA.write_text(json.dumps({"machine": {**now, "Date": "before"}, "questions": DATA["questions"]}))
+    found = page.measured([], "quick", None)
+    assert found["machine"]["Date"] != "before"
+    assert found["questions"] == DATA["questions"]
 
 
 def test_the_front_chart_has_every_library_with_its_figure() -> None:
