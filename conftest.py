@@ -34,7 +34,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Files of tests lie in memory where it has room: they are synced some 30,000 times, which takes a minute on a disk.
 ROOM = 4 << 30  # bytes
 OWN = pytest.StashKey[str]()
-frozen = 0  # modules that were there when the collector was told to pass them over
+frozen = blocks = 0  # modules, and blocks of memory, when the collector was told to pass over what was there
 EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "15"))
 if EXAMPLES < 200:  # few examples need no numbers of the source, for which all modules would be read, again and again
     providers._get_local_constants = lambda: providers._local_constants
@@ -97,20 +97,21 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_collection_finish() -> None:
     """What is there for good, some million objects, is not looked at again whenever a test collects its garbage."""
     freeze()
+    gc.set_threshold(10_000)  # syntax trees of all modules would be looked through again and again while they are made
     gc.enable()
 
 
 def pytest_runtest_logfinish() -> None:
-    """Nor is what libraries bring that a test was the first to import: PyTorch's compiler makes a million objects."""
-    if len(sys.modules) > frozen + 100:
+    """Nor is what libraries bring that a test was the first to import, nor what many tests use: all syntax trees."""
+    if len(sys.modules) > frozen + 100 or sys.getallocatedblocks() > blocks + 500_000:
         freeze()
 
 
 def freeze() -> None:
-    global frozen
-    frozen = len(sys.modules)
+    global frozen, blocks
     gc.collect()
     gc.freeze()
+    frozen, blocks = len(sys.modules), sys.getallocatedblocks()
 
 
 def pytest_report_header() -> str:

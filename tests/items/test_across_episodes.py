@@ -25,13 +25,13 @@ def drawn(kernel: str, lanes: int, **choices: Any) -> list[tuple[str, bytes]]:
     item = relive.Sequences(21, starts=2, gamma=0.9, across_episodes=True, step_ids=True, **choices)
     found, random = [], np.random.default_rng(0)
     with kernels.use(kernel):
-        buffer = relive.ReplayBuffer(SCHEMA, 300 * lanes, num_envs=lanes, item=item, boundaries=1.0, seed=0)
+        buffer = relive.ReplayBuffer(SCHEMA, 150 * lanes, num_envs=lanes, item=item, boundaries=1.0, seed=0)
 
     def some(dtype: str, width: int) -> Any:
         return random.integers(1, 99, (lanes, width)).astype(dtype)
 
     obs = some("f4", 17)
-    for time in range(500):
+    for time in range(300):
         ends = random.random((2, lanes)) < (0.0, 0.02, 0.2, 0.9)[time // 30 % 4]
         flags = {"terminated": ends[0], "truncated": ends[1] & ~ends[0]}
         final, new = np.where(ends.any(0)[:, None], some("f4", 17), 0), some("f4", 17)
