@@ -351,8 +351,7 @@ class Numbered(Ring):
             weights = mass[self.number.ravel() >= 0].min() / mass[at]
         where = [divmod(int(i), self.rows) for i in at]
         handles = [(*place, int(self.number[place])) for place in where]
-        items, rows = self.folded(where), zip(handles, weights, strict=True)
-        return [item._replace(handle=handle, weight=weight) for item, (handle, weight) in zip(items, rows, strict=True)]
+        return [Item(*item[:4], *row) for item, *row in zip(self.folded(where), handles, weights, strict=True)]
 
     def known(self, lane: int, slot: int, number: int) -> bool:
         if self.fault == "nothing after an add" and self.added > self.drawn_at:

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from depth import some_of_each
+from gymnasium.vector import AutoresetMode
 from sizes import with_sizes
 from styles import Loop
 
 from relive._ring import kernels
 from relive.doctor import Item, Report, examine, pipelines
 from relive.doctor._interleave import Beside, Lines
+from relive.doctor._pipeline import Patient
+from relive.doctor._threads import table_e
 from relive.errors import ArgumentError
 
 NAMES = ("obs", "reward", "bootstrap", "next_obs")
@@ -79,11 +82,12 @@ def torn(report: Report) -> dict[str, str]:
 
 @pytest.mark.parametrize("locks", some_of_each(LOCKS, lambda locks: len(LOCKS[locks]), 1))
 def test_mixed_items_are_found_in_each_run(locks: str) -> None:
-    report, again = (examine(lambda: Columns(locks), n_steps=1) for _ in range(2))
+    report = examine(lambda: Columns(locks), n_steps=1)
+    again = table_e(Patient(lambda: Columns(locks), "again"), AutoresetMode.SAME_STEP, (1,), ())
     assert torn(report).keys() == LOCKS[locks]
     assert len(report.findings) == len(LOCKS[locks])
-    assert report.checks == again.checks
-    assert {check.probe for check in report.checks if check.table == "E"} == {IN_ADD, IN_DRAW}
+    assert [check for check in report.checks if check.table == "E"] == again
+    assert {check.probe for check in again} == {IN_ADD, IN_DRAW}
     for finding in report.findings:
         assert "lock" in finding.remedy
         assert "before line" in finding.example
@@ -170,19 +174,15 @@ class Open:
     def forked(self) -> None: ...
 
 
+@pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 @pytest.mark.parametrize("locked", [True, False])
 def test_a_buffer_of_relive_is_whole_because_of_its_lock(locked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check with NumPy kernels, between whose lines another thread can run."""
-
-    class Recorded(pipelines.named("relive")):
-        update = arrays = choose = None
-
     with with_sizes(lines=12), kernels.use("numpy"):
         if not locked:
             monkeypatch.setattr(kernels.active(), "Lock", Open)
-        report = examine(Recorded, n_steps=1, modes="same_step")
-    assert {check.probe for check in report.checks if check.table == "E"} == {IN_ADD, IN_DRAW}
-    assert torn(report).keys() == (set() if locked else {IN_DRAW})
+        checks = table_e(Patient(pipelines.named("relive"), "relive"), AutoresetMode.SAME_STEP, (1,), ())
+    assert {check.probe: bool(check.wrong) for check in checks} == {IN_ADD: False, IN_DRAW: not locked}
 
 
 @with_sizes(patience=0.05)

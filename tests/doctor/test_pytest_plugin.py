@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -21,8 +22,11 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "def make():\n    return Stored('done either')\n"
         "def broken():\n    raise RuntimeError('no')\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    named = [word for name in ("relive-doctor", "xdist", "no:cacheprovider") for word in ("-p", name)]
+    command = [sys.executable, "-m", "pytest", "-q", *named, "--rootdir", str(folder), *words]
+    # Other plug-ins take longer to load than the examination.
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env)
 
 
 @pytest.fixture(autouse=True)

@@ -138,7 +138,7 @@ def test_a_reset_observation_given_to_a_device_buffer_is_found() -> None:
             return super().add(**{**step, "final_obs": step["next_obs"]})
 
     class Planted(Device):
-        update = arrays = choose = None
+        update = arrays = choose = probability = None
 
         def __init__(self) -> None:
             super().__init__("cpu")
@@ -192,6 +192,8 @@ def test_lanes_and_positions_outside_their_limits_are_refused() -> None:
         examine(pipeline)
 
     class Few(PrioritizedFastTD3):
+        update = None
+
         def choose(self, masses: Any, n: int) -> Any:
             return super().choose(masses, n)[1:]
 

@@ -8,9 +8,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 from needs import needs
 
 from relive.doctor import Report, examine, pipelines
+from relive.doctor._pipeline import Patient
+from relive.doctor._priorities import table_c
 
 GAMMA = 0.5
 # Two episodes of three steps: the first is truncated, the second terminates. Rewards are 1, 2, 3, ...
@@ -136,10 +139,15 @@ def test_cpprb() -> None:
         "one NaN among 8",
         "draws by mass at 42 million rows",
     }
-    _, checked = verdicts("cpprb-check-for-update", modes=["same_step"], n_steps=[1])
-    assert "late priorities" not in only(checked, "same_step", 1)
-    _, either = verdicts("cpprb-done-either", modes=["disabled"], n_steps=[1])
-    assert only(either, "disabled", 1)["truncation taken for an end"] == 26
+    checked = Patient(pipelines.named("cpprb-check-for-update"), "checked")
+    found = {check.probe: check.wrong for check in table_c(checked, AutoresetMode.SAME_STEP, (1,), ())}
+    assert found["late priorities"] == 0 < found["one NaN among 8"]
+
+    class Either(pipelines.named("cpprb-done-either")):
+        sample = update = choose = None
+
+    findings = examine(Either, modes="disabled", n_steps=1).findings
+    assert {finding.wrong for finding in findings if finding.probe == "truncation taken for an end"} == {26}
 
 
 def test_torchrl() -> None:

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from relive._base.types import Float64, Int64
 
-from ._pipeline import Patient
+from ._pipeline import Patient, on_host
 from ._report import Finding
 
 CHANGES = "a draw changes what is stored"
@@ -70,8 +70,8 @@ class _Watch:
         self._arrays = arrays
         self._before = {name: _values(array) for name, array in arrays.items()}
         self._versions = {name: _version(array) for name, array in arrays.items()}
-        self._seen: dict[str, str] = {}  # where each array was first seen changed
-        self._line = ""
+        self._seen: dict[str, tuple[str, int] | None] = {}  # where each array was first seen changed
+        self._line: tuple[str, int] | None = None
 
     def __enter__(self) -> None:
         self._outer = sys.gettrace()
@@ -83,7 +83,7 @@ class _Watch:
     def _trace(self, frame: FrameType, event: str, value: Any) -> Any:
         for name in self._changed(self._arrays):
             self._seen.setdefault(name, self._line)
-        self._line = f" ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
+        self._line = frame.f_code.co_filename, frame.f_lineno
         return self._trace
 
     def _changed(self, arrays: Mapping[str, Any]) -> Iterator[str]:
@@ -94,7 +94,8 @@ class _Watch:
         lasting = {*self._changed(self._arrays), *self._changed({**self._arrays, **arrays})}
         written = {name for name, array in self._arrays.items() if _version(array) != self._versions[name]}
         for name in self._before:
-            where = self._seen.get(name, "")
+            seen = self._seen.get(name)
+            where = f" ({Path(seen[0]).name}, line {seen[1]})" if seen else ""
             if name in lasting:
                 return f"`sample` draws items and changes `{name}`{where}"
             if name in written or name in self._seen:
@@ -103,7 +104,10 @@ class _Watch:
 
 
 def _values(array: Any) -> object:
-    return array.tobytes() if isinstance(array, np.ndarray) else str(array.tolist())
+    try:
+        return on_host(array).tobytes()
+    except TypeError:  # of a dtype that NumPy does not know, such as bfloat16
+        return str(array.tolist())
 
 
 def _version(array: Any) -> int:

@@ -18,7 +18,7 @@ from ._catalogue import CATALOGUE, wants
 from ._chances import stated_law
 from ._consumption import table_f
 from ._draws import table_d
-from ._items import DISCOUNT, IGNORED, MISSING, NO_STEP, PHANTOM, PROBES, REMEDIES, REWARD, judge
+from ._items import DISCOUNT, IGNORED, MISSING, NO_STEP, PHANTOM, PROBES, REMEDIES, REWARD, Fault, judge
 from ._pipeline import Patient, Pipeline, mode_of
 from ._priorities import table_c
 from ._report import Finding, Report
@@ -116,9 +116,7 @@ def _table_a(patient: Patient, mode: AutoresetMode, n_step: int) -> Iterator[Fin
     items = patient.items()
     faults, of, longer = judge(items, patient.world, n_step), max(len(items), 1), list[str]()
     if n_step > 1:
-        single = judge(items, patient.world, 1)
-        longer_kinds, alone = ({fault.probe for fault in found} & {REWARD, DISCOUNT} for found in (faults, single))
-        if longer_kinds and not alone:  # these are one-step targets
+        if _of_length(faults) and not _of_length(single := judge(items, patient.world, 1)):  # one-step targets
             longer, faults = [fault.text for fault in faults if fault.probe == REWARD], single
         shown = longer[0] if longer else ""
         yield Finding.of_probe(IGNORED, "A", mode, n_step, len(longer), of, shown, _LONGER)
@@ -130,6 +128,11 @@ def _table_a(patient: Patient, mode: AutoresetMode, n_step: int) -> Iterator[Fin
     for probe in PROBES:
         texts = [fault.text for fault in faults if fault.probe == probe]
         yield Finding.of_probe(probe, "A", mode, n_step, len(texts), of, texts[0] if texts else "", REMEDIES[probe])
+
+
+def _of_length(faults: Iterable[Fault]) -> bool:
+    """Return whether windows may be longer or shorter than they should."""
+    return any(fault.probe in (REWARD, DISCOUNT) for fault in faults)
 
 
 def _faults_in(mode: AutoresetMode, checks: Iterable[Finding]) -> int:

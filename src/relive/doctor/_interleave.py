@@ -133,11 +133,15 @@ class Lines:
     Attributes:
         on: Whether it is called now.
         passed: How often it was called.
-        at: Before which line, in words.
     """
 
     def __init__(self, pause: Callable[[], None]) -> None:
-        self._pause, self.on, self.passed, self.at = pause, True, 0, ""
+        self._pause, self.on, self.passed, self._at = pause, True, 0, ("", 0)
+
+    @property
+    def at(self) -> str:
+        """Before which line, in words."""
+        return f"before line {self._at[1]} of {Path(self._at[0]).name}"
 
     def __enter__(self) -> Lines:
         self._outer, self._collects = sys.gettrace(), gc.isenabled()
@@ -156,6 +160,6 @@ class Lines:
     def _line(self, frame: FrameType, event: str, value: Any) -> Any:
         if event == "line" and self.on:
             self.passed += 1
-            self.at = f"before line {frame.f_lineno} of {Path(frame.f_code.co_filename).name}"
+            self._at = frame.f_code.co_filename, frame.f_lineno
             self._pause()
         return self._line

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
@@ -22,6 +23,7 @@ from ._world import COURSE, Course, World
 GAMMA = 0.5
 _MOST_LANES = 1000  # observations are exact in float32
 _BATCH = 8  # small, so that draws without replacement show what is likely
+_NUMBERS = {float, int, bool, np.float32, np.float64}
 MakeEnv = Callable[[], "gymnasium.Env[Any, Any]"]
 
 
@@ -266,7 +268,7 @@ class Patient:
 
     def _read(self, items: Any, method: str) -> list[PlainItem]:
         at = f"{self.name}.{method}"
-        return columns(items, at) if isinstance(items, Item) else [stored(item, at) for item in items]
+        return columns(items, at) if isinstance(items, Item) else rows(list(items), at)
 
 
 def _seed() -> None:
@@ -296,6 +298,19 @@ class _Sound:
             raise ArgumentError(message("a pipeline that runs", got, self._at)) from error
 
 
+def rows(items: Sequence[Any], at: str) -> list[PlainItem]:
+    """Return items as numbers, all at once where nothing in them but a handle is more than a number.
+
+    Raises:
+        ArgumentError: One is no item.
+    """
+    if {*map(type, items)} == {Item}:
+        *values, handles, weights = zip(*items, strict=True)
+        if {*map(type, chain(*values, weights))} <= _NUMBERS:
+            return plain(*(map(float, column) for column in values), handles, map(float, weights))
+    return [stored(item, at) for item in items]
+
+
 def stored(item: Any, at: str) -> PlainItem:
     """Return an item as numbers.
 
@@ -304,7 +319,7 @@ def stored(item: Any, at: str) -> PlainItem:
     """
     try:
         *values, handle, weight = item if type(item) is Item else _item(item)
-        obs, reward, bootstrap, next_obs = [value if type(value) is float else _number(value) for value in values]
+        obs, reward, bootstrap, next_obs = map(_number, values)
         return PlainItem(obs, reward, bootstrap, next_obs, handle, 1.0 if weight is None else _number(weight))
     except (TypeError, ValueError, AttributeError) as error:
         wanted = "items `(obs, reward, bootstrap, next_obs)`, each a number"
@@ -332,10 +347,15 @@ def columns(item: Item, at: str) -> list[PlainItem]:
         count = len(numbers[0])
         handles = [None] * count if item.handle is None else getattr(item.handle, "tolist", lambda: item.handle)()
         weights = _column(item.weight) if hasattr(item.weight, "__len__") else [_number(item.weight)] * count
-        return [PlainItem(*row) for row in zip(*numbers, handles, weights, strict=True)]
+        return plain(*numbers, handles, weights)
     except (TypeError, ValueError, AttributeError) as error:
         wanted = "an `Item` of columns, arrays or tensors `[B, ...]`"
         raise ArgumentError(message(wanted, f"`{error}`", at)) from None
+
+
+def plain(*columns: Iterable[Any]) -> list[PlainItem]:
+    """Make items of columns, in a third of the time that calls of their class take."""
+    return [*map(tuple.__new__, repeat(PlainItem), zip(*columns, strict=True))]
 
 
 def _column(values: Any) -> list[float]:

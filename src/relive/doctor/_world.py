@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
     def later(self, steps: int) -> Place:
         """Return the place so many steps later in the same episode."""
-        return self._replace(t=self.t + steps)
+        return Place(self.lane, self.episode, self.t + steps, self.course)
 
     @property
     def brief(self) -> str:

@@ -23,14 +23,15 @@ class _SB3Items:
 
     def items(self) -> Iterable[Item]:
         """Return every item that many draws have given."""
-        return dict.fromkeys(self.sample(DRAWS))
+        drawn = (column.tolist() for column in self.sample(DRAWS)[:4])
+        return [Item(*row) for row in dict.fromkeys(zip(*drawn, strict=True))]
 
-    def sample(self, n: int) -> list[Item]:
+    def sample(self, n: int) -> Item:
         """Draw items."""
         drawn = self._buffer.sample(n)
         bootstrap = (1 - drawn.dones) * (self._gamma if drawn.discounts is None else drawn.discounts)
         columns = (drawn.observations, drawn.rewards, bootstrap, drawn.next_observations)
-        return [Item(*row) for row in zip(*(column.numpy()[:, 0].tolist() for column in columns), strict=True)]
+        return Item(*(column[:, 0] for column in columns))
 
 
 class SB3(_SB3Items, _sb3.Sb3Loop):
@@ -64,13 +65,12 @@ class Tianshou(_tianshou.TianshouLoop):
     kinds = "relive.tianshou"
     _indices: Any = None  # the type of the indices of a draw
 
-    def sample(self, n: int) -> list[Item]:
+    def sample(self, n: int) -> Item:
         """Draw items; a handle is what the buffer returned as the index, of one item."""
         batch, at = self._buffer.sample(n)
         self._indices = type(at)
-        columns = (batch.obs, batch.rew, self._gamma * ~batch.terminated, batch.obs_next)
-        rows = zip(*columns, zip(at.tolist(), at.ids.tolist(), strict=True), batch.weight, strict=True)
-        return [Item(*row) for row in rows]
+        handles = np.stack([at, at.ids], 1)
+        return Item(batch.obs, batch.rew, self._gamma * ~batch.terminated, batch.obs_next, handles, batch.weight)
 
     def update(self, handles: list[Any], td_errors: Any) -> None:
         """Update priorities."""
@@ -93,11 +93,10 @@ class TorchRL(_torchrl.TorchRLCollected):
         sampler = relive.Prioritized(alpha=1.0)
         return TensorDictReplayBuffer(run.size, n_step=run.n_step, gamma=run.gamma, sampler=sampler)
 
-    def sample(self, n: int) -> list[Item]:
+    def sample(self, n: int) -> Item:
         """Draw items; a handle is an id."""
         drawn = self._buffer.sample(n)
-        rows = zip(self._items(drawn), drawn["index"].tolist(), drawn["_weight"].tolist(), strict=True)
-        return [item._replace(handle=index, weight=weight) for item, index, weight in rows]
+        return self._items(drawn)._replace(handle=drawn["index"], weight=drawn["_weight"])
 
     def update(self, handles: list[int], td_errors: Any) -> None:
         """Update priorities."""

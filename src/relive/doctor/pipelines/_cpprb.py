@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,18 +51,15 @@ class CpprbLoop(Runner):
         choices |= {"alpha": 1.0, "check_for_update": self.check_for_update}
         return self._cpprb.PrioritizedReplayBuffer(size, fields, **choices)
 
-    def items(self) -> Iterable[Item]:
+    def items(self) -> Item:
         """Return every item."""
-        return [item for buffer in self._buffer for item in self._items(buffer.get_all_transitions())]
+        return self._items([buffer.get_all_transitions() for buffer in self._buffer])
 
-    def sample(self, n: int) -> list[Item]:
+    def sample(self, n: int) -> Item:
         """Draw as many items from each lane's buffer; a handle is the lane and the slot."""
-        drawn = []
-        for lane, buffer in enumerate(self._buffer):
-            batch = buffer.sample(n // len(self._buffer))
-            rows = zip(self._items(batch), batch["indexes"], batch["weights"], strict=True)
-            drawn += [item._replace(handle=(lane, int(slot)), weight=weight) for item, slot, weight in rows]
-        return drawn
+        drawn = [buffer.sample(n // len(self._buffer)) for buffer in self._buffer]
+        handles = [(lane, slot) for lane, batch in enumerate(drawn) for slot in batch["indexes"].tolist()]
+        return self._items(drawn)._replace(handle=handles, weight=np.concatenate([batch["weights"] for batch in drawn]))
 
     def update(self, handles: list[tuple[int, int]], td_errors: Any) -> None:
         """Update priorities, of each lane's buffer."""
@@ -78,11 +75,11 @@ class CpprbLoop(Runner):
         # It uses the memory of indexes again.
         return np.concatenate([np.array(buffer.sample(BATCH)["indexes"]) for _ in range(n // BATCH)])
 
-    def _items(self, batch: Any) -> list[Item]:
+    def _items(self, batches: Sequence[Any]) -> Item:
+        names = ("obs", "rew", "done", "next_obs")
+        obs, reward, done, after = (np.concatenate([batch[name] for batch in batches]) for name in names)
         # It gives no discount with its n-step rewards; its documentation has the power of the longest window.
-        bootstrap = self._gamma**self._n_step * (1 - batch["done"].reshape(-1))
-        columns = (batch["obs"], batch["rew"], bootstrap, batch["next_obs"])
-        return [Item(*values) for values in zip(*columns, strict=True)]
+        return Item(obs, reward, self._gamma**self._n_step * (1 - done), after)
 
 
 class DoneEither(CpprbLoop):

@@ -107,7 +107,7 @@ def weighed(masses: Float64, make: Any = relive.ReplayBuffer, given: Any = np.as
         make: The class of the buffer.
         given: Turns arrays into what the buffer takes.
     """
-    lanes = 1024
+    lanes = 2**14
     # A device buffer takes priorities above 2**18 for equal.
     shares = np.pad(masses, (0, -len(masses) % lanes)) * (2**18 / masses.max())
     schema = relive.Schema(obs=relive.Field(), action=relive.Field())

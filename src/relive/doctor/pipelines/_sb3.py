@@ -56,9 +56,9 @@ class Sb3Loop(Runner):
         discounts = getattr(drawn, "discounts", None)
         discount = np.full(len(at), self._gamma) if discounts is None else discounts.numpy()[:, 0]
         bootstrap = (1 - drawn.dones.numpy()[:, 0]) * discount
-        columns = (drawn.observations.numpy()[:, 0], drawn.rewards.numpy()[:, 0], bootstrap)
-        rows = zip(at.tolist(), *columns, drawn.next_observations.numpy()[:, 0], strict=True)
-        return [Item(*row[1:]) for row in dict.fromkeys(tuple(map(float, row)) for row in rows)]
+        columns = (at, drawn.observations[:, 0], drawn.rewards[:, 0], bootstrap, drawn.next_observations[:, 0])
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [Item(*row[1:]) for row in dict.fromkeys(rows)]
 
 
 class CleanRL(Sb3Loop):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -40,22 +39,21 @@ class TianshouLoop(Runner):
             step = self._data.Batch(**fields, **flags, done=call.terminated | call.truncated, info={})
             self._buffer.add(step, buffer_ids=np.arange(run.num_envs))
 
-    def items(self) -> Iterable[Item]:
+    def items(self) -> Item:
         """Return every item."""
         return self._items(self._buffer.sample_indices(0))
 
-    def sample(self, n: int) -> list[Item]:
+    def sample(self, n: int) -> Item:
         """Draw items; a handle is a slot."""
         batch, at = self._buffer.sample(n)
         # One-step targets, which are all that table C needs; `items` judges its n-step code.
-        columns = (batch.obs, batch.rew, self._gamma * ~batch.terminated, batch.obs_next, at.tolist(), batch.weight)
-        return [Item(*values) for values in zip(*columns, strict=True)]
+        return Item(batch.obs, batch.rew, self._gamma * ~batch.terminated, batch.obs_next, at, batch.weight)
 
     def update(self, handles: list[int], td_errors: Any) -> None:
         """Update priorities."""
         self._buffer.update_weight(np.array(handles), td_errors)
 
-    def _items(self, at: Any) -> list[Item]:
+    def _items(self, at: Any) -> Item:
         import torch
 
         buffer, last = self._buffer, at
@@ -74,7 +72,7 @@ class TianshouLoop(Runner):
             self._returns(batch, buffer, at, constant(value), self._gamma, self._n_step).returns.numpy().reshape(-1)
             for value in (0.0, 1.0)
         )
-        return [Item(*row) for row in zip(batch.obs, zero.copy(), one - zero, buffer[last].obs_next, strict=True)]
+        return Item(batch.obs, zero.copy(), one - zero, buffer[last].obs_next)
 
 
 class CollectorLoop(TianshouLoop):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
@@ -70,14 +70,13 @@ class TorchRLCollected(Runner):
                     collector.reset()
             collector.shutdown()
 
-    def items(self) -> Iterable[Item]:
+    def items(self) -> Item:
         """Return every item."""
         return self._items(self._buffer[:].reshape(-1))
 
-    def _items(self, data: Any) -> list[Item]:
+    def _items(self, data: Any) -> Item:
         steps = data.get("steps_to_next_obs", None)
         after = data["next"]
         discount = self._gamma ** (steps.reshape(-1) if steps is not None else 1)
         bootstrap = discount * (~after["terminated"].reshape(-1))
-        columns = (data["observation"], after["reward"], bootstrap, after["observation"])
-        return [Item(*(value.numpy() for value in row)) for row in zip(*columns, strict=True)]
+        return Item(data["observation"], after["reward"], bootstrap, after["observation"])
