@@ -104,8 +104,7 @@ def test_available_bytes_is_the_lowest_limit(tmp_path, monkeypatch):
         memory._group_limits.cache_clear()  # they are read once
         return memory.available_bytes(str(tmp_path))
 
-    machine = found()
-    assert 1 << 28 < machine < 1 << 50
+    assert 1 << 28 < (machine := found()) < 1 << 50
     write("proc/self/cgroup", "12:cpu:/other\n4:memory:/old/style\n0::/a/b.scope\n")
     write("sys/fs/cgroup/a/b.scope/memory.max", "max\n")
     write("sys/fs/cgroup/other/memory.max", "7\n")

@@ -29,7 +29,7 @@ README = (ROOT.parents[1] / "README.md").read_text("utf-8")
 
 def without_draws(kind: Any) -> Any:
     """Make a class of pipelines that have table A and B alone."""
-    return type(kind.__name__, (kind,), {name: None for name in ("sample", "update", "arrays", "choose", "probability")})
+    return type(kind.__name__, (kind,), dict.fromkeys(("sample", "update", "arrays", "choose", "probability")))
 
 
 def test_nothing_is_wrong_with_a_right_buffer() -> None:

@@ -115,7 +115,7 @@ def check(buffer: relive.ReplayBuffer, rows: int, added: int) -> None:
     if buffer.sampler.prioritizes:
         raw = buffer.priorities(batch.ids)
         largest = np.unique(raw[raw != batch.ids + 1.0])
-        assert (np.isin(largest - 1, batch.ids) | (largest <= batch.ids.min())).all(), "the largest so far, of new steps"
+        assert (np.isin(largest - 1, batch.ids) | (largest <= batch.ids.min())).all(), "the largest so far, of new ones"
 
 
 def moments(seed: int, kills: int, longest: float) -> list[float]:
