@@ -43,7 +43,7 @@ protected:
             };
             const auto end = [&](int64_t found) {
                 for (; found < ahead->slice.count; ++found) finder(*ahead, found);
-                settle(*ahead);
+                if (ahead->slice.count) settle(*ahead);
                 std::swap(now, ahead);
             };
             begin(0);
