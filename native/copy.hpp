@@ -156,7 +156,7 @@ private:
 
 // Calls body(rows) with what is fastest for many rows of this size, which is then not asked for again at each.
 template <typename Body>
-static inline void with_rows_of(size_t n, Body body) {
+static inline void with_rows_of(size_t n, const Body& body) {
     if (n < 4 || n > 128) return body(AnyRow{n});
     if (n < 8) return body(TwoEnds<4>{{n}});
     if (n < 16) return body(TwoEnds<8>{{n}});
@@ -210,17 +210,10 @@ static inline void settle_streams() {
 
 // A line is asked for once: requests beyond those that the core can have in flight hold up the copies behind them. No
 // branch depends on where a row begins: of rows at random it could not be foreseen.
-template <bool WRITTEN = false>  // soon, where it is: then into the first cache
 static inline void prefetch_row(const char* row, size_t n) {
-    const auto fetch = [row](size_t offset) {
-        if constexpr (WRITTEN)
-            RELIVE_PREFETCH_WRITE(row + offset);
-        else
-            RELIVE_PREFETCH(row + offset);
-    };
     const size_t bytes = n < 64 * LINES ? n : 64 * LINES;
-    for (size_t offset = 0; offset < bytes; offset += 64) fetch(offset);
-    fetch(bytes - 1);
+    for (size_t offset = 0; offset < bytes; offset += 64) RELIVE_PREFETCH(row + offset);
+    RELIVE_PREFETCH(row + bytes - 1);
 }
 
 }  // namespace relive

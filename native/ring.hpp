@@ -54,7 +54,7 @@ public:
         for (int64_t first = 0, k = 0; first < outer; ++first)
             for (int64_t i = 0; i < steps.n; ++i) {
                 if (i + TOGETHER < steps.n) {
-                    const Plain ahead = place(0, steps.number(i + TOGETHER));
+                    const Place ahead = place(steps.number(i + TOGETHER));
                     prefetch(ahead.at, ahead.after);
                 }
                 unsettle(steps.number(i));

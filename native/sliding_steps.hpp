@@ -1,5 +1,5 @@
 // The most usual step: it continues its stream and does not end it, and its lane is full, so that a step goes for it.
-// Of many lanes it is known beforehand that theirs will be such, and they are written column by column.
+// Of many lanes it is known beforehand that theirs will be such.
 #pragma once
 
 #include "call.hpp"
@@ -38,56 +38,113 @@ public:
 
 protected:
     static constexpr int64_t TOGETHER = 8;  // lanes of a slice, at most; and so many ahead is fetched
+    // Rows of so many lanes are best fetched into the second cache, those of fewer and of more into the first.
+    static constexpr int64_t FEW = 256, MANY = 2048;
 
     bool keeps_given_ = false;  // a priority was given, in this call or before
 
-    // Where the next steps of a slice's lanes go, found out before the call comes to them.
+    // Where a lane's next step goes, found out before the call comes to it.
+    struct Place {
+        Lane* lane;
+        int64_t at, after;  // storage rows of the step and of its successor
+    };
     struct Places {
-        Lane* lane[TOGETHER];
-        int64_t number[TOGETHER];               // of the ring's lanes
-        int64_t at[TOGETHER], after[TOGETHER];  // storage rows of the step and of its successor
-        bool slide;                             // all lanes will, if the steps continue their streams
+        Slice slice;
+        Place of[TOGETHER];
+        uint8_t slides[TOGETHER];  // whether the lane will, if the step continues its stream
     };
 
-    // One call's rows go to as many lanes, each far from the last: fetch what a later slice will touch.
-    RELIVE_INLINE void find_places(const Slice& slice, Places& places) {
-        const Next next = this->next();
-        const int64_t lanes = this->lanes, within = next.within;
-        const int bits = this->bits;
-        Lane* const lane_of = this->lane_of;
-        const uint8_t* const marks = this->marks;
-        const int64_t* const numbers = slice.steps->numbers;
-        // The successor's row is the next one as a rule: then all lines are asked for once.
-        const Span &low = spans.front(), &high = spans.back();
-        const char* const data = low.data;
-        const size_t stride = low.stride, bytes = size_t(high.data + stride + high.bytes - data);
-        const bool record = spans.size() == 2 && high.stride == stride && bytes <= 64 * LINES;
-        const bool soon = slice.steps->n < FEW || slice.steps->n > MANY;
-        for (int64_t i = 0; i < slice.count; ++i) {
-            const int64_t number = numbers ? numbers[slice.first + i] : slice.first + i;
-            Lane& lane = lane_of[number];
-            const int64_t memory = lane.memory;
-            const int64_t at = (((memory >> bits) * lanes + number) << bits) | (memory & within), after = next(at);
-            RELIVE_PREFETCH_WRITE(&lane.gone);
-            RELIVE_PREFETCH(marks + at);
-            if (!record || after != at + 1)
-                prefetch(at, after);
-            else if (soon)
-                prefetch_row<true>(data + size_t(at) * stride, bytes);
-            else
-                prefetch_row(data + size_t(at) * stride, bytes);
-            places.lane[i] = &lane;
-            places.number[i] = number;
-            places.at[i] = at;
-            places.after[i] = after;
-        }
-        places.slide = settle(slice, places);
+    RELIVE_INLINE Place place(int64_t number) const {
+        Lane& lane = lane_of[number];
+        const int64_t at = storage_row(number, lane.memory);
+        return {&lane, at, next_row(at)};
     }
+
+    // Finds these places, and fetches what a later slice will touch: one call's rows go to as many lanes, each far from
+    // the last. Lanes are walked in one direction, which the processor's own prefetcher follows in what comes by lane.
+    class Finder {
+    public:
+        Finder(const SlidingSteps& ring, const Steps& steps)
+            : ring_(ring),
+              numbers_(steps.numbers),
+              lane_of_(ring.lane_of),
+              next_(ring.next()),
+              lanes_(ring.lanes),
+              bits_(ring.bits),
+              soon_(steps.n < FEW || steps.n > MANY) {
+            const Span &low = ring.spans.front(), &high = ring.spans.back();
+            data_ = low.data;
+            stride_ = low.stride;
+            last_ = size_t(high.data + stride_ + high.bytes - data_) - 1;
+            second_ = std::min(last_, LINE);
+            third_ = std::min(last_, 2 * LINE);
+            near_ = ring.spans.size() == 2 && high.stride == stride_ && last_ < 4 * LINE ? next_.within : 0;
+        }
+
+        RELIVE_INLINE void operator()(Places& places, int64_t i) const {
+            const int64_t at_call = places.slice.first + i, number = numbers_ ? numbers_[at_call] : at_call;
+            Lane& lane = lane_of_[number];
+            const int64_t memory = lane.memory;
+            const int64_t at = (((memory >> bits_) * lanes_ + number) << bits_) | (memory & next_.within);
+            int64_t after = at + 1;
+            RELIVE_PREFETCH_WRITE(&lane.gone);
+            if (after & near_) {
+                const char* const row = data_ + size_t(at) * stride_;
+                for (const size_t offset : {size_t(0), second_, third_, last_})
+                    if (soon_)
+                        RELIVE_PREFETCH_WRITE(row + offset);
+                    else
+                        RELIVE_PREFETCH(row + offset);
+            } else {
+                after = next_(at);
+                ring_.prefetch(at, after);
+            }
+            Place& place = places.of[i];
+            place.lane = &lane;
+            place.at = at;
+            place.after = after;
+        }
+
+    private:
+        static constexpr size_t LINE = 64;
+        const SlidingSteps& ring_;
+        const int64_t* const numbers_;
+        Lane* const lane_of_;
+        const Next next_;
+        const int64_t lanes_;
+        const int bits_;
+        const bool soon_;
+        const char* data_;
+        size_t stride_, second_, third_, last_;
+        int64_t near_;  // 0: a step and its successor are never one record behind the other
+    };
 
     RELIVE_APART void prefetch(int64_t at, int64_t after) const {
         RELIVE_PREFETCH(marks + at);
         for (const Span& span : spans)
             prefetch_row(span.data + size_t(span.pick ? after : at) * span.stride, span.bytes);
+    }
+
+    // Which steps of a slice slide, if they continue their streams; they are counted as done.
+    RELIVE_INLINE void settle(Places& places) {
+        const Slice& slice = places.slice;
+        static_assert(TOGETHER == sizeof(uint64_t));
+        const auto word = [](const uint8_t* from) {
+            uint64_t found;
+            std::memcpy(&found, from, sizeof found);
+            return found;
+        };
+        uint8_t* const steady = steady_.data() + slice.first;
+        if (!slice.steps->numbers && slice.count == TOGETHER) {
+            const uint64_t ends = word(slice.steps->terminated + slice.k) | word(slice.steps->truncated + slice.k);
+            const uint64_t left = word(steady), less = left - EACH;
+            if (!(ends | (less & ~left & EACH * 0x80))) {  // and no byte of `left` is 0
+                std::memcpy(steady, &less, sizeof less);
+                std::memset(places.slides, 1, sizeof places.slides);
+                return;
+            }
+        }
+        settle_each(places);
     }
 
     // How many steps that continue the stream and do not end it, `most` at most, will find the lane full, and a step as
@@ -118,34 +175,12 @@ protected:
         add(sums_.of.ready, number);
     }
 
-    // Write a slice whose lanes slide, if its steps continue their streams; whether they do.
-    bool write_sliding(const Slice& slice, const Places& places, int64_t* ids) {
-        const int64_t count = slice.count;
-        if (!continued(slice, places)) return false;
-        for (int64_t i = 0; i < count; ++i) slide(*places.lane[i]);
-        count_slid(count);
-        std::atomic_thread_fence(std::memory_order_release);  // that rows are gone is shown before any of them changes
-        const char* const* values = slice.steps->nexts;
-        for (size_t c = 0; c < columns.size(); ++c) {
-            if (c == num_obs) values = slice.steps->values;
-            copy(columns[c], slice, values[c], c < num_obs ? places.after : places.at);
-        }
-        for (int64_t i = 0; keeps_given_ && i < count; ++i) note(*slice.steps, slice.k + i, places.at[i]);
-        uint8_t* const marks = this->marks;
-        const int64_t lanes = this->lanes;
-        ids += slice.k;
-        for (int64_t i = 0; i < count; ++i) {
-            Lane& lane = *places.lane[i];
-            const int64_t head = lane.head;
-            show(marks[places.at[i]], STEP | START);
-            show(marks[places.after[i]], 0);
-            show(lane.steps, lane.steps + 1);
-            publish(lane.head, head + 1);
-            publish(lane.held, head + 1);
-            publish(lane.ready, lane.ready + 1);
-            ids[i] = head * lanes + places.number[i];
-        }
-        return true;
+    // Whether the observations of step k, from a column on, are those that its row already holds.
+    RELIVE_INLINE bool goes_on(const Steps& steps, int64_t k, int64_t at, size_t column) const {
+        bool same = true;
+        for (size_t c = column; c < num_obs; ++c)
+            same &= same_row(columns[c].at(at), steps.values[c] + size_t(k) * columns[c].row, columns[c].row);
+        return same;
     }
 
     // Keep the priority that step k was given, if any step was given one.
@@ -171,42 +206,18 @@ protected:
     }
 
 private:
-    // Rows of so many lanes are best fetched into the second cache, those of fewer and of more into the first.
-    static constexpr int64_t FEW = 256, MANY = 2048;
-
     std::vector<uint8_t> steady_;  // of each lane, how many more of its steps are known to slide
     std::vector<int64_t> counts_;  // of each group, the calls that had begun with this ring's last one
 
-    // Whether all steps of a slice slide, if they continue their streams; they are counted as done.
-    RELIVE_INLINE bool settle(const Slice& slice, const Places& places) {
-        static_assert(TOGETHER == sizeof(uint64_t));
-        const auto word = [](const uint8_t* from) {
-            uint64_t found;
-            std::memcpy(&found, from, sizeof found);
-            return found;
-        };
-        uint8_t* const steady = steady_.data() + slice.first;
-        if (!slice.steps->numbers && slice.count == TOGETHER) {
-            const uint64_t ends = word(slice.steps->terminated + slice.k) | word(slice.steps->truncated + slice.k);
-            const uint64_t left = word(steady), less = left - EACH;
-            if (!(ends | (less & ~left & EACH * 0x80))) {  // and no byte of `left` is 0
-                std::memcpy(steady, &less, sizeof less);
-                return true;
-            }
-        }
-        return settle_each(slice, places);
-    }
-    bool settle_each(const Slice& slice, const Places& places) {
-        bool slide = true;
+    RELIVE_APART void settle_each(Places& places) {
+        const Slice& slice = places.slice;
         for (int64_t i = 0; i < slice.count; ++i) {
-            uint8_t& left = steady_[size_t(places.number[i])];
-            if (!left) left = slides(places.number[i], touched.begun ? UINT8_MAX : 1);
-            if (slice.ends(i) || !left)
-                slide = false;
-            else
-                --left;
+            const int64_t number = places.of[i].lane - lane_of;
+            uint8_t& left = steady_[size_t(number)];
+            if (!left) left = slides(number, touched.begun ? UINT8_MAX : 1);
+            places.slides[i] = left && !slice.ends(i);
+            left -= places.slides[i];
         }
-        return slide;
     }
 
     // How many of the rows from a storage row on, `most` at most, are steps at which an item begins.
@@ -215,29 +226,6 @@ private:
         int64_t found = 0;
         while (found < most && (mark_at(row + found) & ANCHOR) == ANCHOR) ++found;
         return uint8_t(found);
-    }
-
-    // Whether the observations of the steps are those that their rows already hold.
-    bool continued(const Slice& slice, const Places& places) const {
-        bool same = true;
-        for (size_t c = 0; c < num_obs; ++c) {
-            const Column& column = columns[c];
-            const char* value = slice.steps->values[c] + size_t(slice.k) * column.row;
-            with_rows_of(column.row, [&, data = column.data, stride = column.stride](auto rows_of) {
-                same &= rows_of.same(slice.count, [&](int64_t i) {
-                    return std::pair(data + size_t(places.at[i]) * stride, value + size_t(i) * rows_of.n);
-                });
-            });
-        }
-        return same;
-    }
-
-    static void copy(const Column& column, const Slice& slice, const char* values, const int64_t* to) {
-        values += size_t(slice.k) * column.row;
-        // In registers: to a compiler each copy could change the column.
-        with_rows_of(column.row, [=, data = column.data, stride = column.stride, n = slice.count](auto rows_of) {
-            for (int64_t i = 0; i < n; ++i) rows_of.copy(data + size_t(to[i]) * stride, values + size_t(i) * rows_of.n);
-        });
     }
 };
 
