@@ -78,7 +78,7 @@ def test_every_field_of_what_is_drawn_is_that_of_one_buffer(item: str, sampler: 
     shards, _, twin = pair(item, SAMPLERS[sampler])
     drawn = 0
     with shards.writer() as writer:
-        for call in life(twin, 25 if LONG else 12, seed=1):
+        for call in life(twin, 25 if LONG or size > 64 else 12, seed=1):
             feed_both(writer, shards, twin, call)
             assert (shards.stats().size, shards.stats().cuts) == (len(twin), twin.stats().cuts)
             n = size if twin.sampler.replacement else twin.stats().drawable
