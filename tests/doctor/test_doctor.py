@@ -28,7 +28,7 @@ README = (ROOT.parents[1] / "README.md").read_text("utf-8")
 
 
 def without_draws(kind: Any) -> Any:
-    """Make a class of pipelines that have table A and B alone."""
+    """Make a class of pipelines that have tables A and B alone."""
     return type(kind.__name__, (kind,), dict.fromkeys(("sample", "update", "arrays", "choose", "probability")))
 
 

@@ -95,24 +95,24 @@ def test_batches_larger_than_the_caches_have_the_same_bytes(size: int) -> None:
 @pytest.mark.parametrize("n_step", [1, 3, 12])
 def test_both_back_ends_write_the_usual_steps_of_many_lanes(n_step: int) -> None:
     """Check also steps that end their episode, and observations that are not the announced next ones."""
-    lanes, found = 21, []
+    lanes, found, field = 130, [], relive.Field  # of so many lanes, sums are kept
     for module in ("numpy", FIRST):
         rng = np.random.default_rng(n_step)
         with kernels.use(module):
             item = relive.Transitions(n_step=n_step)
-            schema = relive.Schema(obs=relive.Field(17), action=relive.Field(3), note=relive.Field(1, "uint8"))
+            schema = relive.Schema(obs={"a": field(17), "b": field(2)}, action=field(3), note=field(1, "uint8"))
             buffer = relive.ReplayBuffer(schema, lanes * 13, num_envs=lanes, item=item, seed=0)
-        ring, seen = buffer._core.ring, []
-        obs = rng.random((lanes, 17), dtype="float32")
-        for _ in range(120):
+        ring, seen, parts = buffer._core.ring, [], lambda x: {"a": x[:, :17], "b": x[:, 17:]}
+        obs = rng.random((lanes, 19), dtype="float32")
+        for _ in range(60):
             which = np.flatnonzero(rng.random(lanes) < 0.9)
-            after = rng.random((len(which), 17), dtype="float32")
-            step = {"obs": obs[which], "next_obs": after, "action": after[:, :3], "reward": after[:, 3]}
+            after = rng.random((len(which), 19), dtype="float32")
+            step = {"obs": parts(obs[which]), "next_obs": parts(after), "action": after[:, :3], "reward": after[:, 3]}
             step |= {"note": rng.integers(0, 9, (len(which), 1), "uint8"), "truncated": np.zeros(len(which), bool)}
             seen.append(buffer.add(**step, terminated=rng.random(len(which)) < 0.05, env_ids=which))
             obs[which] = after
-            obs[which[rng.random(len(which)) < 0.02], -1] += 1
-            seen += [ring.counters.copy(), ring.marks.copy()]
+            obs[which[rng.random(len(which)) < 0.02], rng.choice([0, 18])] += 1
+            seen += [ring.counters.copy(), ring.marks.copy(), [len(buffer), buffer.stats().added]]
         found.append([*seen, *(column.copy() for column in ring.columns)])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_array_equal(ours, theirs)

@@ -118,7 +118,7 @@ def _read(path: str) -> str:
         return ""
 
 
-@cache  # some twenty files, a third of the time that a small buffer takes
+@cache  # some twenty files, two fifths of the time that a small buffer takes
 def _group_limits(root: str) -> list[int]:
     """List the memory limits of this process's control groups, outer ones included."""
     groups = f"{root}/sys/fs/cgroup"

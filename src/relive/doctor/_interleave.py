@@ -140,7 +140,7 @@ class Lines:
 
     @property
     def at(self) -> str:
-        """Before which line, in words."""
+        """Position of the next line, in words."""
         return f"before line {self._at[1]} of {Path(self._at[0]).name}"
 
     def __enter__(self) -> Lines:
