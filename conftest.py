@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 ROOM = 4 << 30  # bytes
 OWN = pytest.StashKey[str]()
 frozen = blocks = 0  # modules, and blocks of memory, when the collector was told to pass over what was there
+tests = count(1)
 EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "15"))
 if EXAMPLES < 200:  # few examples need no numbers of the source, for which all modules would be read, again and again
     providers._get_local_constants = lambda: providers._local_constants
@@ -103,7 +105,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_logfinish() -> None:
     """Nor is what libraries bring that a test was the first to import, nor what many tests use: all syntax trees."""
-    if len(sys.modules) > frozen + 100 or sys.getallocatedblocks() > blocks + 500_000:
+    many = next(tests) % 16 == 0 and sys.getallocatedblocks() > blocks + 500_000  # it walks through all memory
+    if len(sys.modules) > frozen + 100 or many:
         freeze()
 
 
