@@ -10,13 +10,14 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from actor_toys import Failing
-from depth import eventually
+from depth import MEMORY, eventually
 from dqn_toys import Signs, small
 from interrupted import ended
 from needs import needs
@@ -34,8 +35,15 @@ pytestmark = pytest.mark.skipif("_native" not in kernels.active().__name__, reas
 
 
 @pytest.mark.parametrize("after", [0, pytest.param(50, marks=pytest.mark.slow)])  # updates; 0: before its first step
-def test_a_run_holds_its_pace_and_goes_on_with_another_actor(after: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_holds_its_pace_and_goes_on_with_another_actor(
+    after: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Kill an actor; check steps per update, priorities, reports; then every process and every segment is gone."""
+    if not after:  # both actors fork from a process that has PyTorch, whose imports take most of the time
+        server = multiprocessing.get_context("forkserver")
+        server.set_forkserver_preload(["relive_lab.crew.processes"])
+        monkeypatch.setattr(multiprocessing, "get_context", lambda kind: server)
+        monkeypatch.setattr(tempfile, "tempdir", MEMORY)  # its socket outlives the folder of all tests
     config = small(actors=1, num_envs=2, total_steps=10**6, use_per=True, eval_every=200)
     trainer, ahead, seen = DQNTrainer(config, make_env=Signs), [], {}
     processes: Any = trainer.run._backend
