@@ -31,7 +31,7 @@ class Module:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """Every node of the tree."""
-        return list(ast.walk(self.tree))
+        return house.walked(self.tree)
 
     @cached_property
     def imports(self) -> list[tuple[ast.AST, str, str, str]]:

@@ -6,6 +6,7 @@ import doctest
 import importlib
 import importlib.util
 import inspect
+import linecache
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -72,6 +73,7 @@ def test_the_examples_of_a_module_run(name: str, capsys: pytest.CaptureFixture[s
         module = importlib.import_module(name)
     except MissingExtra as error:
         pytest.skip(str(error))
+    linecache.clearcache()  # which doctest looks up file by file, for each docstring
     result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert not result.failed, capsys.readouterr().out
 

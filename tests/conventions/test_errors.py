@@ -6,6 +6,7 @@ import ast
 import inspect
 
 import pytest
+from house import walked
 from source_tree import MODULES, Module, parsed, place
 
 import relive.errors
@@ -27,11 +28,11 @@ class Grammar:
         self.module = module
         self.functions: dict[str, list[ast.FunctionDef]] = {}
         self.owner: dict[ast.AST, ast.FunctionDef] = {}
-        for node in ast.walk(module.tree):
+        for node in walked(module.tree):
             if isinstance(node, ast.FunctionDef):
                 self.functions.setdefault(node.name, []).append(node)
                 # Inner functions are walked later and overwrite this: a node belongs to the innermost one.
-                self.owner.update(dict.fromkeys(ast.walk(node), node))
+                self.owner.update(dict.fromkeys(walked(node), node))
 
     def composed(self, value: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
         if isinstance(value, ast.Call):
@@ -62,14 +63,14 @@ class Grammar:
         return owner.name if owner else ""
 
     def _returns_composed(self, function: ast.FunctionDef, seen: frozenset[str]) -> bool:
-        returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+        returned = [node.value for node in walked(function) if isinstance(node, ast.Return)]
         return bool(returned) and all(value is not None and self.composed(value, seen) for value in returned)
 
     def _assigned(self, name: ast.Name) -> list[ast.expr]:
         owner = self.owner.get(name)
         return [
             node.value
-            for node in ast.walk(owner or self.module.tree)
+            for node in walked(owner or self.module.tree)
             if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name.id for t in node.targets)
         ]
 

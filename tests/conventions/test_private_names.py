@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from house import walked
 
 ROOT = Path(__file__).resolve().parents[2]
 # What a file that changes one has: no other file need be parsed.
@@ -28,7 +29,7 @@ def dotted(node: ast.expr) -> str:
 
 def changed(text: str) -> Iterator[str]:
     """Yield the private names that a file's tests assign to or patch, but for attributes of its own classes."""
-    nodes = [*ast.walk(ast.parse(text))] if LIKELY.search(text) else []
+    nodes = walked(ast.parse(text)) if LIKELY.search(text) else []
     stored = [node for node in nodes if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)]
     own = {node.attr for node in stored if dotted(node.value) == "self"}
     yield from (node.attr for node in stored if private(node.attr) and node.attr not in own)

@@ -71,6 +71,20 @@ def parsed(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+@cache
+def walked(tree: ast.AST) -> list[ast.AST]:
+    """List what `ast.walk` yields, once and in half the time, but for marks of names as read or written."""
+    found = [tree]
+    for node in found:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                found += [each for each in value if isinstance(each, ast.AST)]
+            elif isinstance(value, ast.AST) and name != "ctx":
+                found.append(value)
+    return found
+
+
 def cpp_code(text: str) -> int:
     count, commented = 0, False
     for line in map(str.strip, text.splitlines()):
@@ -94,7 +108,7 @@ class Checkout:
     @cached_property
     def walked(self) -> dict[Path, list[ast.AST]]:
         """Every node of each module."""
-        return {path: list(ast.walk(tree)) for path, tree in self.trees.items()}
+        return {path: walked(tree) for path, tree in self.trees.items()}
 
     def nodes(self, kind: Any) -> Iterator[tuple[str, Any]]:
         """Yield every node of a kind, and its position."""
@@ -203,7 +217,7 @@ class Checkout:
                 continue
             # Other libraries, and the doctor, have classes with these names, too.
             ours = {name for name, home in imported if home.split(".")[1:2] in (["samplers"], ["items"])} | {"relive"}
-            for node in ast.walk(self.trees[Path(at)]):
+            for node in self.walked[Path(at)]:
                 if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
                     names = {*re.findall(r"\w+", ast.unparse(node.args[1]))}
                     found += [f"{at}:{node.lineno}: {ast.unparse(node)}"] if classes & names and ours & names else []
@@ -292,7 +306,7 @@ def package_of(module: str, path: Path) -> str:
 
 def imports(tree: ast.Module, package: str) -> Iterator[tuple[ast.AST, str, str, str]]:
     """Yield every import of a module: its node, the origin, the name taken from there, and its name here."""
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node, *alias.name.rpartition(".")[::2], ""
@@ -308,7 +322,7 @@ def imports(tree: ast.Module, package: str) -> Iterator[tuple[ast.AST, str, str,
 
 
 def maps_a_tree(function: ast.FunctionDef) -> bool:
-    inner = [node for made in ast.walk(function) if isinstance(made, ast.DictComp) for node in ast.walk(made.value)]
+    inner = [node for made in walked(function) if isinstance(made, ast.DictComp) for node in walked(made.value)]
     called = [node.func for node in inner if isinstance(node, ast.Call)]
     return function.name in [getattr(call, "id", getattr(call, "attr", "")) for call in called]
 

@@ -66,7 +66,7 @@ def examine(
     What libraries draw from global random generators is put back.
 
     >>> from relive.doctor import pipelines
-    >>> examine(pipelines.named("relive"), modes=["same_step"]).right
+    >>> examine(pipelines.named("relive"), n_steps=1, modes=["same_step"]).right
     True
     """
     patient, steps, known, skipped = admit(pipeline, n_steps, modes, name, "examine")
