@@ -98,6 +98,8 @@ class Writing:
 
     def close(self, lanes: Int64) -> None:
         """Close the streams of `lanes` after a cut: the rows that hold their successors become boundary rows."""
+        if not len(lanes):
+            return
         newest = (self._counters[lanes, MEMORY] - 1) % self._ring.depth
         self._mark(lanes, newest, self._marks[self._ring.at(newest, lanes)] | CUT)
         self._claim(lanes)
@@ -110,6 +112,8 @@ class Writing:
 
         Its outcome is unknown, so the step is dropped; its observation stays as the successor of the step before.
         """
+        if not len(lanes):
+            return
         ring, counters = self._ring, self._counters
         newest = (counters[lanes, MEMORY] - 1) % ring.depth
         self._mark(lanes, newest, self._marks[self._ring.at(newest, lanes)] & FIRST | LOST)
@@ -149,9 +153,9 @@ class Writing:
         """Cut the streams in which `obs` is not the next observation, byte by byte."""
         ring, counters = self._ring, self._counters
         held = ring.holds(lanes)
-        differs = np.zeros(len(lanes), bool)
+        differs, next_ = np.zeros(len(lanes), bool), ring.storage(counters[lanes, MEMORY], lanes)
         for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
-            differs |= _unequal(column.rows[ring.storage(counters[lanes, MEMORY], lanes)], value)
+            differs |= _unequal(column.rows[next_], value)
         older = np.zeros(len(lanes), bool)
         open_ = np.flatnonzero(ring.open_lanes(lanes))
         at = lanes[open_]
@@ -165,6 +169,8 @@ class Writing:
 
     def _look_back(self, lanes: Int64, obs: Sequence[Array]) -> None:
         """Count episodes whose final observation is a new one, and those whose next stream begins with it."""
+        if not len(lanes):
+            return
         ring, counters = self._ring, self._counters
         final = (counters[lanes, MEMORY] - 1) % ring.depth
         stands = (counters[lanes, HEAD] > 0) & ((self._marks[ring.at(final, lanes)] & (STEP | LOST)) == 0)
@@ -174,9 +180,10 @@ class Writing:
             last = np.where(~step & (counters[lanes, HEAD] > age), (last - 1) % ring.depth, last)
         stands &= (self._marks[ring.at(last, lanes)] & (TERMINATED | TRUNCATED)) > 0
         moved, same = np.zeros(len(lanes), bool), np.ones(len(lanes), bool)
+        before, after = ring.storage(last, lanes), ring.storage(final, lanes)
         for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
-            moved |= _unequal(column.rows[ring.storage(last, lanes)], column.rows[ring.storage(final, lanes)])
-            same &= ~_unequal(value, column.rows[ring.storage(final, lanes)])
+            moved |= _unequal(column.rows[before], column.rows[after])
+            same &= ~_unequal(value, column.rows[after])
         self._add(lanes, ENDS, stands & moved)
         self._add(lanes, REPEATS, stands & moved & same)
 
@@ -205,7 +212,7 @@ class Writing:
         return [v[:, -1] if c.frames > 1 else v for c, v in zip(self._ring.columns, obs, strict=False)]
 
     def _store(self, values: Sequence[Array], lanes: Int64, memory: Int64, rows: Int64) -> None:
-        ring = self._ring
+        ring, where = self._ring, self._ring.storage(memory, lanes)
         values = [*self._newest_frames(values[: ring.num_obs]), *values[ring.num_obs :]]
         for column, value in zip(ring.columns, values, strict=True):
             if column.every:
@@ -214,7 +221,7 @@ class Writing:
                 self._make_room(lanes[kept], (units - slots + 1) * column.every - 1)
                 self._journal.put(column.rows, units % slots * ring.num_lanes + lanes[kept], value[kept])
             else:
-                self._journal.put(column.rows, ring.storage(memory, lanes), value)
+                self._journal.put(column.rows, where, value)
 
     def _succeed(self, lanes: Int64, memory: Int64, obs: Sequence[Array], nexts: Sequence[Array], ended: Bool) -> Bool:
         """Put `nexts` into the rows after the steps; where the episode ended, these become boundary rows at once.
@@ -244,8 +251,9 @@ class Writing:
         return apart
 
     def _observe(self, lanes: Int64, memory: Int64, obs: Sequence[Array]) -> None:
+        where = self._ring.storage(memory, lanes)
         for column, value in zip(self._ring.columns, obs, strict=False):
-            self._journal.put(column.rows, self._ring.storage(memory, lanes), value)
+            self._journal.put(column.rows, where, value)
 
     def _claim(self, lanes: Int64) -> tuple[Int64, Int64]:
         """Take the next row of each lane; the row R rows before it is overwritten. Memory rows and row numbers."""
@@ -270,6 +278,8 @@ class Writing:
 
     def _retire(self, lanes: Int64, rows: Int64) -> None:
         """Retire the first rows of lanes, which are stored no longer."""
+        if not len(lanes):
+            return
         ring, counters = self._ring, self._counters
         was_step = (self._marks[ring.at(rows, lanes)] & STEP) > 0
         self._add(lanes, STORED, -was_step.astype(np.int64))
