@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,19 +82,24 @@ def life(buffer: ReplayBuffer, calls: int, seed: int = 0) -> tuple[Call, ...]:
     Where the sampler knows priorities, some steps are given one, zero among them.
     """
     lap = buffer.capacity // buffer.num_envs
-    return _life(buffer.schema, buffer.num_envs, lap, buffer.sampler.prioritizes, calls, seed)
+    made, further = _life(buffer.schema, buffer.num_envs, lap, buffer.sampler.prioritizes, seed)
+    made += itertools.islice(further, max(calls - len(made), 0))
+    return tuple(made[:calls])
 
 
 @functools.lru_cache(maxsize=32)  # every buffer of a contract has the same
-def _life(schema: Schema, num_envs: int, lap: int, gives: bool, calls: int, seed: int) -> tuple[Call, ...]:
+def _life(schema: Schema, num_envs: int, lap: int, gives: bool, seed: int) -> tuple[list[Call], Iterator[Call]]:
+    return [], _calls(schema, num_envs, lap, gives, seed)
+
+
+def _calls(schema: Schema, num_envs: int, lap: int, gives: bool, seed: int) -> Iterator[Call]:
     rng, envs = np.random.default_rng(seed), SyntheticEnvs(schema, num_envs)
-    made = list[Call]()
-    for number in range(calls):
+    for number in itertools.count():
         # Lanes advance at different speeds: the first is left out most often.
         lanes = [lane for lane in range(num_envs) if rng.random() < 0.4 + lane / num_envs] or [0]
         if number % 9 == 8:
             envs.reset(lanes)
-            made.append(Call(lanes, None))
+            yield Call(lanes, None)
             continue
         lanes = list(range(num_envs)) if rng.random() < 0.4 else lanes[::-1]
         steps = int(rng.choice([1, 1, 1, 2, 5, 2 * lap + 3], p=[0.2, 0.2, 0.2, 0.2, 0.15, 0.05]))
@@ -106,8 +112,7 @@ def _life(schema: Schema, num_envs: int, lap: int, gives: bool, calls: int, seed
         rollout = envs.rollout(lanes, steps, script)
         for array in leaves(rollout):
             array.flags.writeable = False  # all buffers share it
-        made.append(Call(lanes, rollout))
-    return tuple(made)
+        yield Call(lanes, rollout)
 
 
 def assert_full(buffer: ReplayBuffer) -> None:
