@@ -117,12 +117,17 @@ def _calls(schema: Schema, num_envs: int, lap: int, gives: bool, seed: int) -> I
 
 def assert_full(buffer: ReplayBuffer) -> None:
     """Check that a full buffer holds as many steps as its capacity says, whatever its episodes: these have 16 steps."""
-    lanes, steps = list(range(buffer.num_envs)), buffer.capacity // buffer.num_envs
-    envs, script = SyntheticEnvs(buffer.schema, buffer.num_envs), Script([GO] * 15 + [TERMINATED], [STAY], True)
-    for count in (1, steps // 2, 2 * steps + 20, 1, 7):
-        feed(buffer, Call(lanes, envs.rollout(lanes, count, script)))
+    for call in _laps(buffer.schema, buffer.num_envs, buffer.capacity // buffer.num_envs):
+        feed(buffer, call)
     counts = (len(buffer), buffer.stats().size, buffer.stats().capacity)
     check(counts == (buffer.capacity,) * 3, f"(len, size, capacity) are {counts}, not {buffer.capacity} each")
+
+
+@functools.lru_cache(maxsize=32)
+def _laps(schema: Schema, num_envs: int, steps: int) -> list[Call]:
+    lanes, envs = list(range(num_envs)), SyntheticEnvs(schema, num_envs)
+    script = Script([GO] * 15 + [TERMINATED], [STAY], True)
+    return [Call(lanes, envs.rollout(lanes, count, script)) for count in (1, steps // 2, 2 * steps + 20, 1, 7)]
 
 
 def feed(buffer: ReplayBuffer, call: Call, oracle: OracleBuffer | None = None) -> Int64:
