@@ -189,6 +189,8 @@ class Writing:
 
     def _history(self, lanes: Int64, obs: Sequence[Array], first: Bool) -> Bytes:
         """Store older frames that padding cannot give; return FIRST for the streams that need none of them."""
+        if not first.any():
+            return np.zeros(len(lanes), np.uint8)
         ring = self._ring
         needed = np.zeros(len(lanes), np.int64)
         stacked = [(c, value) for c, value in zip(ring.columns, obs, strict=False) if c.frames > 1]
@@ -237,11 +239,12 @@ class Writing:
         self._mark(lanes[cut], memory[cut], self._marks[ring.at(memory, lanes)][cut] | CUT)
         self._add(lanes, CUTS, cut)
         over = ended | apart
-        last = [value[over] for value in nexts]
-        begins = self._history(lanes[over], last, apart[over])
-        where, _ = self._claim(lanes[over])
-        self._mark(lanes[over], where, begins)
-        self._observe(lanes[over], where, self._newest_frames(last))
+        if over.any():
+            last = [value[over] for value in nexts]
+            begins = self._history(lanes[over], last, apart[over])
+            where, _ = self._claim(lanes[over])
+            self._mark(lanes[over], where, begins)
+            self._observe(lanes[over], where, self._newest_frames(last))
         going = lanes[~over]
         where = self._counters[going, MEMORY]
         self._make_room(going, self._counters[going, HEAD] - ring.depth)
