@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from depth import LONG, some_of_each
+from depth import LONG, pairs, some_of_each
+from gymnasium.vector import AutoresetMode
 from needs import needs
 from styles import MISTAKES, STYLES, Loop, Tensors
 
@@ -15,11 +16,15 @@ from relive.doctor import examine
 from relive.doctor._catalogue import CATALOGUE
 
 
-@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.__name__)
-def test_a_right_buffer_has_no_bug(style: type[Loop]) -> None:
+def named(value: Any) -> str:
+    return getattr(value, "__name__", str(value))
+
+
+@pytest.mark.parametrize(("style", "mode"), pairs(STYLES, [*AutoresetMode]), ids=named)
+def test_a_right_buffer_has_no_bug(style: type[Loop], mode: AutoresetMode) -> None:
     if style is Tensors:
         needs("torch")
-    report = examine(style, name=style.__name__)
+    report = examine(style, name=style.__name__, modes=mode)
     assert report.right, report.bugs
     assert {check.table for check in report.checks} >= {"A", "B", "F"}
 
@@ -28,7 +33,7 @@ def test_a_right_buffer_has_no_bug(style: type[Loop]) -> None:
 @pytest.mark.parametrize(
     ("style", "mistake", "cause"),
     some_of_each(MISTAKES, lambda row: row[2], 1),
-    ids=lambda value: getattr(value, "__name__", value),
+    ids=named,
 )
 def test_a_mistake_is_named_within_thirty_seconds(style: Callable[[str], Loop], mistake: str, cause: str) -> None:
     if style is Tensors:
