@@ -58,12 +58,10 @@ class Loop:
         self.capacity = capacity
         # As `SyncVectorEnv` goes through them, without what it does about spaces, which takes longest.
         envs, mode = [make_env() for _ in range(num_envs)], autoreset_mode
-        obs, ended = np.array([env.reset()[0] for env in envs]), [False] * num_envs
-        self.end_streams()
         for call in range(calls):
-            if call in reset_at:
+            if not call or call in reset_at:
                 obs, ended = np.array([env.reset()[0] for env in envs]), [False] * num_envs
-                if self.fault != "resets unseen":
+                if not call or self.fault != "resets unseen":
                     self.end_streams()
             after, steps = obs.copy(), []
             for lane, env in enumerate(envs):
@@ -72,8 +70,7 @@ class Loop:
                 final = after[lane].copy()
                 if mode is AutoresetMode.SAME_STEP and any(step[1:]):
                     after[lane] = env.reset()[0]
-                    final = after[lane] if self.fault == "next first observation" else final
-                steps.append((*step, final))
+                steps.append((*step, after[lane] if self.fault == "next first observation" else final))
             for lane, step in enumerate(steps):
                 if mode is AutoresetMode.NEXT_STEP and ended[lane] and self.fault != "stores resets":
                     continue
@@ -349,10 +346,9 @@ class Numbered(Ring):
         weights = (mass.sum() / len(mass) / mass[at]) ** (-1 if self.fault == "weighs upside down" else 1)
         if self.fault == "no eps":
             weights = mass[self.number.ravel() >= 0].min() / mass[at]
-        where = [divmod(i, self.rows) for i in at.tolist()]
-        handles = [(*place, n) for place, n in zip(where, self.number.ravel()[at].tolist(), strict=True)]
-        rows = zip(self.folded(where), handles, weights.tolist(), strict=True)
-        return [Item(*item[:4], handle, weight) for item, handle, weight in rows]
+        numbers, where = self.number.ravel()[at].tolist(), [divmod(i, self.rows) for i in at.tolist()]
+        told = [((*spot, n), weight) for spot, n, weight in zip(where, numbers, weights.tolist(), strict=True)]
+        return [Item(*item[:4], *more) for item, more in zip(self.folded(where), told, strict=True)]
 
     def known(self, lane: int, slot: int, number: int) -> bool:
         if self.fault == "nothing after an add" and self.added > self.drawn_at:

@@ -16,11 +16,7 @@ from relive.doctor import examine
 from relive.doctor._catalogue import CATALOGUE
 
 
-def named(value: Any) -> str:
-    return getattr(value, "__name__", str(value))
-
-
-@pytest.mark.parametrize(("style", "mode"), pairs(STYLES, [*AutoresetMode]), ids=named)
+@pytest.mark.parametrize(("style", "mode"), pairs(STYLES, [*AutoresetMode]))
 def test_a_right_buffer_has_no_bug(style: type[Loop], mode: AutoresetMode) -> None:
     if style is Tensors:
         needs("torch")
@@ -33,7 +29,7 @@ def test_a_right_buffer_has_no_bug(style: type[Loop], mode: AutoresetMode) -> No
 @pytest.mark.parametrize(
     ("style", "mistake", "cause"),
     some_of_each(MISTAKES, lambda row: row[2], 1),
-    ids=named,
+    ids=lambda value: getattr(value, "__name__", value),
 )
 def test_a_mistake_is_named_within_thirty_seconds(style: Callable[[str], Loop], mistake: str, cause: str) -> None:
     if style is Tensors:

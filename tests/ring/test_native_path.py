@@ -56,8 +56,7 @@ def fields_of(schema: relive.Schema) -> dict[str, Any]:
     return {**schema.tree, "next_obs": schema.tree["obs"], "terminated": flag, "truncated": flag}
 
 
-def step(*arguments: Any, **named: Any) -> dict[str, Any]:
-    return dict(_step(*arguments, **named))
+step: Any = lambda *arguments, **named: dict(_step(*arguments, **named))  # noqa: E731 - tests change it
 
 
 @lru_cache(maxsize=256)

@@ -70,9 +70,10 @@ class Writing:
         ring, counters = self._ring, self._counters
         obs = values[: ring.num_obs]
         self._cut_unless_continued(lanes, obs)
-        begins = ~ring.open_lanes(lanes)
-        self._look_back(lanes[begins], [value[begins] for value in obs])
-        marks = self._history(lanes, obs, begins)
+        begins, marks = ~ring.open_lanes(lanes), np.zeros(len(lanes), np.uint8)
+        if begins.any():
+            self._look_back(lanes[begins], [value[begins] for value in obs])
+            marks = self._history(lanes, obs, begins)
         memory, rows = self._claim(lanes)
         self._store(values, lanes, memory, rows)
         if self._given is not None and self._clock[1]:
@@ -93,13 +94,10 @@ class Writing:
             apart = self._succeed(lanes, memory, obs, nexts, ended)
         self._advance_ready(lanes, ended, apart)
         self.count_anchors(lanes)
-        ids: Int64 = rows * ring.num_lanes + lanes
-        return ids
+        return np.asarray(rows * ring.num_lanes + lanes)
 
     def close(self, lanes: Int64) -> None:
         """Close the streams of `lanes` after a cut: the rows that hold their successors become boundary rows."""
-        if not len(lanes):
-            return
         newest = (self._counters[lanes, MEMORY] - 1) % self._ring.depth
         self._mark(lanes, newest, self._marks[self._ring.at(newest, lanes)] | CUT)
         self._claim(lanes)
@@ -112,8 +110,6 @@ class Writing:
 
         Its outcome is unknown, so the step is dropped; its observation stays as the successor of the step before.
         """
-        if not len(lanes):
-            return
         ring, counters = self._ring, self._counters
         newest = (counters[lanes, MEMORY] - 1) % ring.depth
         self._mark(lanes, newest, self._marks[self._ring.at(newest, lanes)] & FIRST | LOST)
@@ -164,13 +160,12 @@ class Writing:
             if column.frames > 1:
                 expected = column.rows[ring.stacks(newest, column.frames - 1, column.repeat)]
                 older[open_] |= _unequal(expected, value[open_, :-1])
-        self.close(lanes[held & (differs | older)])
-        self.forget_newest(lanes[~held & older])
+        for end, which in ((self.close, held & (differs | older)), (self.forget_newest, ~held & older)):
+            if which.any():
+                end(lanes[which])
 
     def _look_back(self, lanes: Int64, obs: Sequence[Array]) -> None:
         """Count episodes whose final observation is a new one, and those whose next stream begins with it."""
-        if not len(lanes):
-            return
         ring, counters = self._ring, self._counters
         final = (counters[lanes, MEMORY] - 1) % ring.depth
         stands = (counters[lanes, HEAD] > 0) & ((self._marks[ring.at(final, lanes)] & (STEP | LOST)) == 0)
@@ -189,8 +184,6 @@ class Writing:
 
     def _history(self, lanes: Int64, obs: Sequence[Array], first: Bool) -> Bytes:
         """Store older frames that padding cannot give; return FIRST for the streams that need none of them."""
-        if not first.any():
-            return np.zeros(len(lanes), np.uint8)
         ring = self._ring
         needed = np.zeros(len(lanes), np.int64)
         stacked = [(c, value) for c, value in zip(ring.columns, obs, strict=False) if c.frames > 1]
@@ -207,8 +200,7 @@ class Writing:
             for column, value in stacked:
                 if age < column.frames:
                     self._journal.put(column.rows, ring.storage(memory, lanes[chosen]), value[chosen, -1 - age])
-        marks: Bytes = (FIRST * (first & (needed == 0))).astype(np.uint8)
-        return marks
+        return np.asarray(FIRST * (first & (needed == 0)), np.uint8)
 
     def _newest_frames(self, obs: Sequence[Array]) -> list[Array]:
         return [v[:, -1] if c.frames > 1 else v for c, v in zip(self._ring.columns, obs, strict=False)]
@@ -263,7 +255,8 @@ class Writing:
         ring, counters = self._ring, self._counters
         memory, rows = counters[lanes, MEMORY], counters[lanes, HEAD]
         full = (rows >= ring.rows) & (rows - ring.rows >= counters[lanes, GONE])
-        self._retire(lanes[full], rows[full] - ring.rows)
+        if full.any():
+            self._retire(lanes[full], rows[full] - ring.rows)
         self._make_room(lanes, rows - ring.depth)
         self._count(lanes, HEAD, rows + 1)
         self._count(lanes, MEMORY, (memory + 1) % ring.depth)
@@ -281,8 +274,6 @@ class Writing:
 
     def _retire(self, lanes: Int64, rows: Int64) -> None:
         """Retire the first rows of lanes, which are stored no longer."""
-        if not len(lanes):
-            return
         ring, counters = self._ring, self._counters
         was_step = (self._marks[ring.at(rows, lanes)] & STEP) > 0
         self._add(lanes, STORED, -was_step.astype(np.int64))
@@ -346,5 +337,4 @@ def _unequal(a: Array, b: Array) -> Bool:
     if not len(a):
         return np.zeros(0, bool)
     left, right = (np.ascontiguousarray(x).reshape(len(x), -1).view(np.uint8) for x in (a, b))
-    differs: Bool = (left != right).any(axis=1)
-    return differs
+    return np.asarray((left != right).any(axis=1))
