@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
@@ -57,30 +56,28 @@ class Loop:
             self.rows = (capacity or 2 * num_envs * calls) // num_envs
             self.begin()
         self.capacity = capacity
-        envs = gymnasium.vector.SyncVectorEnv([make_env] * num_envs, autoreset_mode=autoreset_mode)
-        obs, _ = envs.reset()
-        self.end_streams()
-        ended = np.zeros(num_envs, bool)
+        # As `SyncVectorEnv` goes through them, without what it does about spaces, which takes longest.
+        envs, mode = [make_env() for _ in range(num_envs)], autoreset_mode
         for call in range(calls):
-            if call in reset_at:
-                obs, _ = envs.reset()
-                ended[:] = False
-                if self.fault != "resets unseen":
+            if not call or call in reset_at:
+                obs, ended = np.array([env.reset()[0] for env in envs]), [False] * num_envs
+                if not call or self.fault != "resets unseen":
                     self.end_streams()
-            after, reward, terminated, truncated, infos = envs.step(np.zeros(num_envs, int))
-            final = after.copy()
-            if autoreset_mode is AutoresetMode.SAME_STEP and self.fault != "next first observation":
-                for lane in np.flatnonzero(terminated | truncated):
-                    final[lane] = infos["final_obs"][lane]
-            for lane in range(num_envs):
-                if autoreset_mode is AutoresetMode.NEXT_STEP and ended[lane] and self.fault != "stores resets":
+            after, steps = obs.copy(), []
+            for lane, env in enumerate(envs):
+                again = mode is AutoresetMode.NEXT_STEP and ended[lane]
+                after[lane], *step, _ = (*env.reset()[:1], 0.0, False, False, {}) if again else env.step(0)
+                final = after[lane].copy()
+                if mode is AutoresetMode.SAME_STEP and any(step[1:]):
+                    after[lane] = env.reset()[0]
+                steps.append((*step, after[lane] if self.fault == "next first observation" else final))
+            for lane, step in enumerate(steps):
+                if mode is AutoresetMode.NEXT_STEP and ended[lane] and self.fault != "stores resets":
                     continue
-                kept = after if self.fault == "a view" else obs.copy()
-                flags = bool(terminated[lane]), bool(truncated[lane])
-                self.add(lane, kept[lane], float(reward[lane]), *flags, final[lane])
-            obs, ended = after, terminated | truncated
-            if autoreset_mode is AutoresetMode.DISABLED and ended.any():
-                obs, _ = envs.reset(options={"reset_mask": ended})
+                self.add(lane, after[lane] if self.fault == "a view" else obs[lane].copy(), *step)
+            obs, ended = after, [any(step[1:3]) for step in steps]
+            for lane in np.flatnonzero(ended) if mode is AutoresetMode.DISABLED else ():
+                obs[lane] = envs[lane].reset()[0]
 
     def target(self, window: Any) -> Any:
         """Return reward, bootstrap and next_obs of `(reward, terminated, truncated, final, cut)`, oldest first."""
@@ -349,9 +346,9 @@ class Numbered(Ring):
         weights = (mass.sum() / len(mass) / mass[at]) ** (-1 if self.fault == "weighs upside down" else 1)
         if self.fault == "no eps":
             weights = mass[self.number.ravel() >= 0].min() / mass[at]
-        where = [divmod(int(i), self.rows) for i in at]
-        handles = [(*place, int(self.number[place])) for place in where]
-        return [Item(*item[:4], *row) for item, *row in zip(self.folded(where), handles, weights, strict=True)]
+        numbers, where = self.number.ravel()[at].tolist(), [divmod(i, self.rows) for i in at.tolist()]
+        told = [((*spot, n), weight) for spot, n, weight in zip(where, numbers, weights.tolist(), strict=True)]
+        return [Item(*item[:4], *more) for item, more in zip(self.folded(where), told, strict=True)]
 
     def known(self, lane: int, slot: int, number: int) -> bool:
         if self.fault == "nothing after an add" and self.added > self.drawn_at:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from depth import LONG, some_of_each
+from depth import LONG, pairs, some_of_each
+from gymnasium.vector import AutoresetMode
 from needs import needs
 from styles import MISTAKES, STYLES, Loop, Tensors
 
@@ -15,11 +16,11 @@ from relive.doctor import examine
 from relive.doctor._catalogue import CATALOGUE
 
 
-@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.__name__)
-def test_a_right_buffer_has_no_bug(style: type[Loop]) -> None:
+@pytest.mark.parametrize(("style", "mode"), pairs(STYLES, [*AutoresetMode]))
+def test_a_right_buffer_has_no_bug(style: type[Loop], mode: AutoresetMode) -> None:
     if style is Tensors:
         needs("torch")
-    report = examine(style, name=style.__name__)
+    report = examine(style, name=style.__name__, modes=mode)
     assert report.right, report.bugs
     assert {check.table for check in report.checks} >= {"A", "B", "F"}
 

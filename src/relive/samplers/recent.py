@@ -161,5 +161,7 @@ def _rate(settings: Recent) -> float:
         mean, slope = 1 / x - left / gone, 1 / x**2 - left / gone**2
         if x < 0.05:
             mean, slope = 0.5 - x / 12 + x**3 / 720, 1 / 12 - x**2 / 240
-        x += (mean - share) / slope
+        before, x = x, x + (mean - share) / slope
+        if x == before:  # so would be all that follow
+            break
     return x * math.log2(math.e)

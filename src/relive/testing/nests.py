@@ -14,6 +14,8 @@ Nested: TypeAlias = Any  # a nested mapping of arrays, or one array
 
 def by_name(tree: Nested, name: str = "") -> dict[str, Array]:
     """Return the arrays of a nested mapping by dotted name, sorted; that of a single array is `name`."""
+    if type(tree) is np.ndarray:  # as most are
+        return {name: tree}
     return {".".join(path): np.asarray(leaf) for path, leaf in sorted(paths(tree, (name,) if name else ()))}
 
 

@@ -60,6 +60,7 @@ class OracleBuffer:
         self.initial, self.frames = initial, most_frames(stacks)
         self.lanes = [Lane(stacks) for _ in range(num_envs)]
         self.drawable: set[int] = set()
+        self._anchors: dict[int, Anchor] = {}
         self._expanded: dict[int, tuple[int, Any]] = {}  # items that stay, and the cuts of their lanes until then
         self.priority: dict[int, float] = {}
         self.highest: float | None = None
@@ -95,7 +96,8 @@ class OracleBuffer:
 
     def give_up(self, lane: Lane) -> None:
         """Give up the oldest rows of a lane that has more steps than it keeps."""
-        stored = [step.row for episode in lane.episodes for step in episode.steps if step.row >= self.oldest(lane)]
+        oldest = self.oldest(lane)
+        stored = [step.row for episode in lane.episodes for step in episode.steps if step.row >= oldest]
         if len(stored) > self.steps_per_lane:
             lane.first = stored[-self.steps_per_lane - 1] + 1
 
@@ -131,7 +133,19 @@ class OracleBuffer:
 
         New items get the priority that they were given, or else the largest so far.
         """
-        anchors = {key: anchor for key, anchor in self.anchors().items() if self.is_stored(anchor)}
+        for lane in self.lanes:  # forget episodes that are overwritten, to keep walks short
+            oldest = self.oldest(lane)
+            while lane.episodes and lane.episodes[0].closed and all(s.row < oldest for s in lane.episodes[0].steps):
+                del lane.episodes[0]
+        self._anchors = {
+            step.row * self.num_envs + number: Anchor(lane, at, position)
+            for number, lane in enumerate(self.lanes)
+            for oldest in [self.oldest(lane)]
+            for at, episode in enumerate(lane.episodes)
+            for position, step in enumerate(episode.steps)
+            if step.row >= oldest
+        }
+        anchors = {key: anchor for key, anchor in self._anchors.items() if self.is_stored(anchor)}
         complete = {key for key in anchors.keys() - self.drawable if self.expanded(key, anchors[key]) is not None}
         self.drawable = (self.drawable & anchors.keys()) | complete
         self._expanded = {key: item for key, item in self._expanded.items() if key in self.drawable}
@@ -140,10 +154,6 @@ class OracleBuffer:
             given = anchors[key].step.priority
             default = self.initial if self.highest is None else self.highest
             self.priority[key] = default if given is None else float(given)
-        for lane in self.lanes:  # forget episodes that are overwritten, to keep walks short
-            oldest = self.oldest(lane)
-            while lane.episodes and lane.episodes[0].closed and all(s.row < oldest for s in lane.episodes[0].steps):
-                del lane.episodes[0]
 
     def raise_highest(self, value: float) -> None:
         """Raise the running maximum of raw priorities; zero means "never" of one item, and nothing about new ones."""
@@ -192,13 +202,7 @@ class OracleBuffer:
 
     def anchors(self) -> dict[int, Anchor]:
         """Return every step whose row is stored, by id."""
-        return {
-            step.row * self.num_envs + number: Anchor(lane, at, position)
-            for number, lane in enumerate(self.lanes)
-            for at, episode in enumerate(lane.episodes)
-            for position, step in enumerate(episode.steps)
-            if step.row >= self.oldest(lane)
-        }
+        return self._anchors
 
     def older(self, anchor: Anchor) -> int:
         """Count the rows before the anchor that the item reads, older frames of the first observation included."""

@@ -94,14 +94,12 @@ class RingRows:
         lane_slots, lanes = np.divmod(slots, self.num_lanes)
         heads = self.counters[lanes, HEAD]
         behind = heads % self.rows - lane_slots
-        rows: Int64 = heads - np.where(behind > 0, behind, behind + self.rows)
-        return lanes, rows
+        return lanes, heads - np.where(behind > 0, behind, behind + self.rows)
 
     def ids(self, slots: Int64) -> Int64:
         """Return the ids that have `slots` now."""
         lanes, rows = self.rows_at(slots)
-        ids: Int64 = rows * self.num_lanes + lanes
-        return ids
+        return np.asarray(rows * self.num_lanes + lanes)
 
     def drawable(self) -> Int64:
         """Return the ids of all items that can be drawn, by lane and age."""
@@ -236,8 +234,7 @@ class RingRows:
             if not older.any():
                 break
             after = np.where(older, (after + 1) % self.depth, after)
-        rows: Int64 = self.storage(after, lanes)
-        return rows
+        return self.storage(after, lanes)
 
     def sequences(self, slots: Int64, length: int, discounts: Float32, burn_in: int) -> Unrolled:
         """Plan sequences of `length` steps, `burn_in` of them before drawable `slots`, with windows at each."""

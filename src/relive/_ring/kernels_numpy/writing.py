@@ -70,9 +70,10 @@ class Writing:
         ring, counters = self._ring, self._counters
         obs = values[: ring.num_obs]
         self._cut_unless_continued(lanes, obs)
-        begins = ~ring.open_lanes(lanes)
-        self._look_back(lanes[begins], [value[begins] for value in obs])
-        marks = self._history(lanes, obs, begins)
+        begins, marks = ~ring.open_lanes(lanes), np.zeros(len(lanes), np.uint8)
+        if begins.any():
+            self._look_back(lanes[begins], [value[begins] for value in obs])
+            marks = self._history(lanes, obs, begins)
         memory, rows = self._claim(lanes)
         self._store(values, lanes, memory, rows)
         if self._given is not None and self._clock[1]:
@@ -93,8 +94,7 @@ class Writing:
             apart = self._succeed(lanes, memory, obs, nexts, ended)
         self._advance_ready(lanes, ended, apart)
         self.count_anchors(lanes)
-        ids: Int64 = rows * ring.num_lanes + lanes
-        return ids
+        return np.asarray(rows * ring.num_lanes + lanes)
 
     def close(self, lanes: Int64) -> None:
         """Close the streams of `lanes` after a cut: the rows that hold their successors become boundary rows."""
@@ -149,9 +149,9 @@ class Writing:
         """Cut the streams in which `obs` is not the next observation, byte by byte."""
         ring, counters = self._ring, self._counters
         held = ring.holds(lanes)
-        differs = np.zeros(len(lanes), bool)
+        differs, next_ = np.zeros(len(lanes), bool), ring.storage(counters[lanes, MEMORY], lanes)
         for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
-            differs |= _unequal(column.rows[ring.storage(counters[lanes, MEMORY], lanes)], value)
+            differs |= _unequal(column.rows[next_], value)
         older = np.zeros(len(lanes), bool)
         open_ = np.flatnonzero(ring.open_lanes(lanes))
         at = lanes[open_]
@@ -160,8 +160,9 @@ class Writing:
             if column.frames > 1:
                 expected = column.rows[ring.stacks(newest, column.frames - 1, column.repeat)]
                 older[open_] |= _unequal(expected, value[open_, :-1])
-        self.close(lanes[held & (differs | older)])
-        self.forget_newest(lanes[~held & older])
+        for end, which in ((self.close, held & (differs | older)), (self.forget_newest, ~held & older)):
+            if which.any():
+                end(lanes[which])
 
     def _look_back(self, lanes: Int64, obs: Sequence[Array]) -> None:
         """Count episodes whose final observation is a new one, and those whose next stream begins with it."""
@@ -174,9 +175,10 @@ class Writing:
             last = np.where(~step & (counters[lanes, HEAD] > age), (last - 1) % ring.depth, last)
         stands &= (self._marks[ring.at(last, lanes)] & (TERMINATED | TRUNCATED)) > 0
         moved, same = np.zeros(len(lanes), bool), np.ones(len(lanes), bool)
+        before, after = ring.storage(last, lanes), ring.storage(final, lanes)
         for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
-            moved |= _unequal(column.rows[ring.storage(last, lanes)], column.rows[ring.storage(final, lanes)])
-            same &= ~_unequal(value, column.rows[ring.storage(final, lanes)])
+            moved |= _unequal(column.rows[before], column.rows[after])
+            same &= ~_unequal(value, column.rows[after])
         self._add(lanes, ENDS, stands & moved)
         self._add(lanes, REPEATS, stands & moved & same)
 
@@ -198,14 +200,13 @@ class Writing:
             for column, value in stacked:
                 if age < column.frames:
                     self._journal.put(column.rows, ring.storage(memory, lanes[chosen]), value[chosen, -1 - age])
-        marks: Bytes = (FIRST * (first & (needed == 0))).astype(np.uint8)
-        return marks
+        return np.asarray(FIRST * (first & (needed == 0)), np.uint8)
 
     def _newest_frames(self, obs: Sequence[Array]) -> list[Array]:
         return [v[:, -1] if c.frames > 1 else v for c, v in zip(self._ring.columns, obs, strict=False)]
 
     def _store(self, values: Sequence[Array], lanes: Int64, memory: Int64, rows: Int64) -> None:
-        ring = self._ring
+        ring, where = self._ring, self._ring.storage(memory, lanes)
         values = [*self._newest_frames(values[: ring.num_obs]), *values[ring.num_obs :]]
         for column, value in zip(ring.columns, values, strict=True):
             if column.every:
@@ -214,7 +215,7 @@ class Writing:
                 self._make_room(lanes[kept], (units - slots + 1) * column.every - 1)
                 self._journal.put(column.rows, units % slots * ring.num_lanes + lanes[kept], value[kept])
             else:
-                self._journal.put(column.rows, ring.storage(memory, lanes), value)
+                self._journal.put(column.rows, where, value)
 
     def _succeed(self, lanes: Int64, memory: Int64, obs: Sequence[Array], nexts: Sequence[Array], ended: Bool) -> Bool:
         """Put `nexts` into the rows after the steps; where the episode ended, these become boundary rows at once.
@@ -230,11 +231,12 @@ class Writing:
         self._mark(lanes[cut], memory[cut], self._marks[ring.at(memory, lanes)][cut] | CUT)
         self._add(lanes, CUTS, cut)
         over = ended | apart
-        last = [value[over] for value in nexts]
-        begins = self._history(lanes[over], last, apart[over])
-        where, _ = self._claim(lanes[over])
-        self._mark(lanes[over], where, begins)
-        self._observe(lanes[over], where, self._newest_frames(last))
+        if over.any():
+            last = [value[over] for value in nexts]
+            begins = self._history(lanes[over], last, apart[over])
+            where, _ = self._claim(lanes[over])
+            self._mark(lanes[over], where, begins)
+            self._observe(lanes[over], where, self._newest_frames(last))
         going = lanes[~over]
         where = self._counters[going, MEMORY]
         self._make_room(going, self._counters[going, HEAD] - ring.depth)
@@ -244,15 +246,17 @@ class Writing:
         return apart
 
     def _observe(self, lanes: Int64, memory: Int64, obs: Sequence[Array]) -> None:
+        where = self._ring.storage(memory, lanes)
         for column, value in zip(self._ring.columns, obs, strict=False):
-            self._journal.put(column.rows, self._ring.storage(memory, lanes), value)
+            self._journal.put(column.rows, where, value)
 
     def _claim(self, lanes: Int64) -> tuple[Int64, Int64]:
         """Take the next row of each lane; the row R rows before it is overwritten. Memory rows and row numbers."""
         ring, counters = self._ring, self._counters
         memory, rows = counters[lanes, MEMORY], counters[lanes, HEAD]
         full = (rows >= ring.rows) & (rows - ring.rows >= counters[lanes, GONE])
-        self._retire(lanes[full], rows[full] - ring.rows)
+        if full.any():
+            self._retire(lanes[full], rows[full] - ring.rows)
         self._make_room(lanes, rows - ring.depth)
         self._count(lanes, HEAD, rows + 1)
         self._count(lanes, MEMORY, (memory + 1) % ring.depth)
@@ -333,5 +337,4 @@ def _unequal(a: Array, b: Array) -> Bool:
     if not len(a):
         return np.zeros(0, bool)
     left, right = (np.ascontiguousarray(x).reshape(len(x), -1).view(np.uint8) for x in (a, b))
-    differs: Bool = (left != right).any(axis=1)
-    return differs
+    return np.asarray((left != right).any(axis=1))
