@@ -10,7 +10,6 @@ import inspect
 import warnings
 import weakref
 from collections.abc import Callable
-from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -56,11 +55,7 @@ def fields_of(schema: relive.Schema) -> dict[str, Any]:
     return {**schema.tree, "next_obs": schema.tree["obs"], "terminated": flag, "truncated": flag}
 
 
-step: Any = lambda *arguments, **named: dict(_step(*arguments, **named))  # noqa: E731 - tests change it
-
-
-@lru_cache(maxsize=256)
-def _step(schema: relive.Schema, lead: tuple[int, ...], t: int, most: int = 2) -> dict[str, Any]:
+def step(schema: relive.Schema, lead: tuple[int, ...], t: int, most: int = 2) -> dict[str, Any]:
     """Make small numbers, arrays of the schema's dtypes; every fifth step ends an episode."""
     rng = np.random.default_rng(t)
 
