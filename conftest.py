@@ -105,8 +105,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_logfinish() -> None:
     """Nor is what libraries bring that a test was the first to import, nor what many tests use: all syntax trees."""
-    many = next(tests) % 16 == 0 and sys.getallocatedblocks() > blocks + 500_000  # it walks through all memory
-    if len(sys.modules) > frozen + 100 or many:
+    # Blocks are counted seldom: that walks through all memory.
+    if len(sys.modules) > frozen + 100 or (next(tests) % 16 == 0 and sys.getallocatedblocks() > blocks + 500_000):
         freeze()
 
 

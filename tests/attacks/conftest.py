@@ -28,11 +28,3 @@ def outside(folder: Path) -> Iterator[Path]:
     yield path
     assert path.read_bytes() == b"secret"
     assert path.stat().st_mode == before.st_mode
-
-
-@pytest.fixture
-def tmp_path(folder: Path) -> Path:
-    """Make a directory in memory, where files are synced at once."""
-    path = folder / "made"
-    path.mkdir()
-    return path

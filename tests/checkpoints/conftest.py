@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sizes import with_sizes
@@ -13,11 +12,3 @@ from sizes import with_sizes
 def _small_blocks() -> Iterator[None]:
     with with_sizes(block=40):
         yield
-
-
-@pytest.fixture
-def tmp_path(folder: Path) -> Path:
-    """Make a directory in memory, where files are synced at once."""
-    path = folder / "made"
-    path.mkdir()
-    return path

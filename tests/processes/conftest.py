@@ -1,4 +1,4 @@
-"""Directories in memory, and the storages that processes share."""
+"""The storages that processes share."""
 
 from __future__ import annotations
 
@@ -8,14 +8,6 @@ from typing import Any
 import pytest
 
 import relive
-
-
-@pytest.fixture
-def tmp_path(folder: Path) -> Path:
-    """Make a directory in memory, where files are synced at once."""
-    path = folder / "made"
-    path.mkdir()
-    return path
 
 
 @pytest.fixture(params=["shared", "mapped"])
