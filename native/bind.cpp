@@ -91,4 +91,7 @@ NB_MODULE(_native, m) {
     bind_gather(m);
     bind_draw(m);
     bind_files(m);
+    // nanobind ends the process where its table of objects cannot grow: it is made large enough for most programs here.
+    std::vector<nb::object> objects(1000);
+    for (nb::object& object : objects) object = m.attr("Lock")();
 }

@@ -36,8 +36,7 @@ LIBRARY.arm.argtypes = [ctypes.c_long]
 class Failing:
     """Makes calls, of which one allocation fails."""
 
-    def __init__(self) -> None:
-        self.failed = 0
+    failed = 0
 
     def __call__(self, call: Callable[[], object], which: int) -> bool:
         """Make the call; its `which`-th allocation fails. Whether it has so many."""
@@ -54,11 +53,10 @@ class Failing:
 
     def each(self, call: Callable[[], object], every: int, check: Callable[[], object]) -> None:
         """Let every `every`-th allocation of a call fail, and check after each."""
-        for which in itertools.count(1, every):
-            failed = self(call, which)
+        numbers, failed = itertools.count(1, every), True
+        while failed:
+            failed = self(call, next(numbers))
             check()
-            if not failed:
-                return
 
 
 def calls_of(failing: Failing, sampler: str) -> None:
@@ -79,8 +77,7 @@ def saves(failing: Failing, sampler: str, every: int) -> None:
         buffer.save(path)
         states = [relive.load(path), buffer]
         buffer.add(**streams.step())
-        views = [seen(pickle.loads(pickle.dumps(state)), streams) for state in states]
-        new = views[1]
+        _, new = views = [seen(pickle.loads(pickle.dumps(state)), streams) for state in states]
 
         def check() -> None:
             let_go(buffer)
@@ -97,8 +94,10 @@ def saves(failing: Failing, sampler: str, every: int) -> None:
 
 def main(sampler: str, every: int) -> int:
     warnings.simplefilter("ignore")
-    failing = Failing()
+    failing, held = Failing(), list[Any]()
     with kernels.use("native"):
+        for which in 300 * [1, 2, 3]:  # more objects than programs have
+            failing(lambda: held.append(kernels.active().Lock()), which)
         calls_of(failing, sampler)
         saves(failing, sampler, every)
     return failing.failed
