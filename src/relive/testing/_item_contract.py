@@ -171,7 +171,7 @@ class ItemContract(Contract):
         check(together.stats().drawable == one_by_one.stats().drawable, "the sets of items differ")
         batch = together.read(ids)
         assert_same_batch(batch, one_by_one.read(ids))
-        for name in BACK_ENDS[1 - kernels.is_native() :][:1]:  # the other one
+        for name in BACK_ENDS[:1] if kernels.is_native() else BACK_ENDS[1:]:  # the other one
             with kernels.use(name):
                 other = self.buffer()
                 check(self.filled(other) == ids, f"the {name} kernels have other items")
